@@ -1,0 +1,56 @@
+"""Which Redis keys exist? All of them are named here, and only here.
+
+State of a source partition carries its number as hash tag (`{3}`), so that one script may touch the watermark and the
+states of one partition also in Redis Cluster. Job queues are tagged by queue, the training set by its own name.
+"""
+
+
+class Keys:
+    """Names every key under one prefix.
+
+    Args:
+        prefix: `RedisSection.prefix`; a unique one isolates a test.
+    """
+
+    def __init__(self, prefix: str) -> None:
+        self.prefix = prefix
+        # the training set: hash sample id → SampleLabelled; digest → sample id; sorted set of hard ids by time
+        self.training = f"{prefix}:{{train}}:samples"
+        self.training_digests = f"{prefix}:{{train}}:digests"
+        self.training_hard = f"{prefix}:{{train}}:hard"
+        self.training_used = f"{prefix}:{{train}}:used"
+        self.golden = f"{prefix}:{{train}}:golden"
+        self.outcomes = f"{prefix}:{{train}}:outcomes"
+        # the loop's own memory
+        self.decision = f"{prefix}:{{loop}}:decision"
+        self.retrains = f"{prefix}:{{loop}}:retrains"
+        self.release = f"{prefix}:{{loop}}:release"
+        self.releases = f"{prefix}:{{loop}}:releases"
+        # blind queue of people
+        self.people = f"{prefix}:{{people}}:queue"
+        self.people_done = f"{prefix}:{{people}}:done"
+        self.broker_epoch = f"{prefix}:{{streams}}:epoch"
+
+    def watermark(self, partition: int) -> str:
+        """Last applied offset of a source partition; never expires."""
+        return f"{self.prefix}:{{{partition}}}:watermark"
+
+    def counters(self, partition: int) -> str:
+        """Hash of exact counts of a source partition, moved together with its watermark."""
+        return f"{self.prefix}:{{{partition}}}:counters"
+
+    def user(self, partition: int, user_id: str) -> str:
+        """One user's packed state."""
+        return f"{self.prefix}:{{{partition}}}:user:{user_id}"
+
+    def queue(self, name: str) -> str:
+        """Redis Stream of a job queue."""
+        return f"{self.prefix}:{{{name}}}:jobs"
+
+    def job(self, name: str, job_id: str) -> str:
+        """Hash of one job: payload, status, tries, reason."""
+        return f"{self.prefix}:{{{name}}}:job:{job_id}"
+
+    def buried(self, name: str) -> str:
+        """Hash of jobs that were given up, by id, with the reason."""
+        return f"{self.prefix}:{{{name}}}:buried"

@@ -1,0 +1,54 @@
+"""The rule engine: which intent do plain category counts suggest?
+
+Three uses: it disagrees with the phone (a reason to label), it answers for the simulated teachers of the demo, and it
+is the floor that any model must beat. It reads structured items, never text, so a title cannot talk to it.
+
+Source: the decision guide in the published system prompt ("多个无关大类→闲逛;同一大类跨子类→场景购物;同一完整类目重复→比价犹豫");
+the shares are ours, so that one stray item does not hide an intent.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+
+import msgspec
+
+from intentloop.events import SequenceItem
+from intentloop.facts import IntentName
+
+
+class IntentRule(msgspec.Struct, frozen=True, kw_only=True):
+    """Shares are of the categorised items of a sequence, in (0, 1]."""
+
+    hesitate_share: float = 0.5
+    hesitate_items: int = 2
+    scene_share: float = 0.6
+    scene_middles: int = 3
+    max_keywords: int = 4
+
+
+class RuledIntent(msgspec.Struct, frozen=True):
+    """The rule engine's answer; `keywords` is empty for 闲逛."""
+
+    intent: IntentName
+    keywords: tuple[str, ...] = ()
+
+
+def classify(items: Sequence[SequenceItem], rule: IntentRule) -> RuledIntent:
+    """Which intent do the categories of this sequence suggest?
+
+    The same goods viewed and then put into the cart count once. Hesitating goes first: one full category that makes up at least `hesitate_share` of the items, seen twice or more.
+    Then a scene: one top category with at least `scene_share` of the items across `scene_middles` subcategories.
+    """
+    goods = dict.fromkeys((item.title, item.category) for item in items if item.category.count(".") >= 2)
+    paths = [tuple(category.split(".")) for _, category in goods]
+    if not paths:
+        return RuledIntent("闲逛")
+    leaf, leaf_count = Counter(paths).most_common(1)[0]
+    if leaf_count >= rule.hesitate_items and leaf_count / len(paths) >= rule.hesitate_share:
+        return RuledIntent("比价犹豫", (leaf[-1], leaf[1], leaf[0]))
+    top, top_count = Counter(path[0] for path in paths).most_common(1)[0]
+    inside = [path for path in paths if path[0] == top]
+    if top_count / len(paths) >= rule.scene_share and len({path[1] for path in inside}) >= rule.scene_middles:
+        leaves = dict.fromkeys(path[-1] for path in inside)
+        return RuledIntent("场景购物", (top, *leaves)[: rule.max_keywords])
+    return RuledIntent("闲逛")
