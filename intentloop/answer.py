@@ -1,7 +1,7 @@
 """What did a model really say? An intent with keywords, or a named fault; a fault is never read as 闲逛.
 
-Reads phones' and teachers' replies alike: `闲逛`, `比价犹豫|k1;k2`, full-width and traditional forms, thinking in front,
-JSON with or without a fence. Whether keywords occur in the behaviour is checked by `ground`.
+Reads phones' and teachers' replies alike: `闲逛`, `比价犹豫|k1;k2`, full-width and traditional forms, thinking in
+front, JSON with or without a fence. Whether keywords occur in the behaviour is checked by `ground`.
 """
 
 import json
@@ -109,9 +109,7 @@ def _mend_object(text: str) -> object:
     return {"intent": intent.group(1), "keywords": re.split(r'"\s*,\s*"', keywords.group(1)) if keywords else []}
 
 
-def _build(
-    name: str, keywords: Sequence[str], simplify: Callable[[str], str], repaired: bool
-) -> Answer | AnswerFault:
+def _build(name: str, keywords: Sequence[str], simplify: Callable[[str], str], repaired: bool) -> Answer | AnswerFault:
     intent = _NAMES.get(name)
     if intent is None:
         return AnswerFault("unknown", f"{name[:40]!r} is none of the three intents")

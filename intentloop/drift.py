@@ -1,7 +1,7 @@
 """How far did a user's behaviour move from what the last inference saw?
 
-Δ = λ1·|ΔH| + λ2·(1 − Jaccard) + λ3·JS over two windows of semantic labels. With ΔH = 0 the score cannot pass λ2 + λ3, so
-a clean switch from one category to another never reaches τ = 0.8; the switch rule covers it.
+Δ = λ1·|ΔH| + λ2·(1 − Jaccard) + λ3·JS over two windows of semantic labels. With ΔH = 0 the score cannot pass λ2 + λ3,
+so a clean switch from one category to another never reaches τ = 0.8; the switch rule covers it.
 Not here: how states are stored, or what is done about a drift.
 
 Source: RecGPT-Mobile (arXiv 2605.04726), drift score; log base, windows and the switch rule are ours.
@@ -20,7 +20,7 @@ LogBase = Literal["2", "e", "normalised"]
 class DriftRule(msgspec.Struct, frozen=True, kw_only=True):
     """Constant for the life of a process and stored with every score.
 
-    `window` and `min_window` count labels. `switch_jaccard`: at or below this overlap the windows name different things.
+    `window` and `min_window` count labels. At or below an overlap of `switch_jaccard` the windows name other things.
     """
 
     entropy_weight: float = 0.4
@@ -90,8 +90,6 @@ def _entropy(counts: Counter[int]) -> float:
 def _jensen_shannon(old: Counter[int], new: Counter[int]) -> float:
     """Jensen-Shannon divergence in bits, in [0, 1]."""
     sizes = old.total(), new.total()
-    middle = {
-        label: (old[label] / sizes[0] + new[label] / sizes[1]) / 2 for label in old.keys() | new.keys()
-    }
+    middle = {label: (old[label] / sizes[0] + new[label] / sizes[1]) / 2 for label in old.keys() | new.keys()}
     mixed = -math.fsum(share * math.log2(share) for share in middle.values())
     return max(0.0, mixed - (_entropy(old) + _entropy(new)) / 2)

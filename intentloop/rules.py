@@ -3,8 +3,8 @@
 Three uses: it disagrees with the phone (a reason to label), it answers for the simulated teachers of the demo, and it
 is the floor that any model must beat. It reads structured items, never text, so a title cannot talk to it.
 
-Source: the decision guide in the published system prompt ("多个无关大类→闲逛;同一大类跨子类→场景购物;同一完整类目重复→比价犹豫");
-the shares are ours, so that one stray item does not hide an intent.
+Source: the decision guide in the published system prompt (`prompt.SYSTEM`, 判定参考); the shares are ours, so that one
+stray item does not hide an intent.
 """
 
 from collections import Counter
@@ -36,8 +36,9 @@ class RuledIntent(msgspec.Struct, frozen=True):
 def classify(items: Sequence[SequenceItem], rule: IntentRule) -> RuledIntent:
     """Which intent do the categories of this sequence suggest?
 
-    The same goods viewed and then put into the cart count once. Hesitating goes first: one full category that makes up at least `hesitate_share` of the items, seen twice or more.
-    Then a scene: one top category with at least `scene_share` of the items across `scene_middles` subcategories.
+    The same goods viewed and then put into the cart count once. Hesitating goes first: one full category that makes up
+    at least `hesitate_share` of the items, seen `hesitate_items` times or more. Then a scene: one top category with at
+    least `scene_share` of the items across `scene_middles` subcategories.
     """
     goods = dict.fromkeys((item.title, item.category) for item in items if item.category.count(".") >= 2)
     paths = [tuple(category.split(".")) for _, category in goods]

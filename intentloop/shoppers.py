@@ -1,8 +1,8 @@
 """How do shoppers behave? Sessions with a known intent, in the shape of real ones.
 
-Calibrated on the public Taobao sample (4,321 events of 43 users; sessions cut at 30 idle minutes): shares of views,
+Calibrated on the public Taobao sample (4,321 events of 43 users, cut at 30 idle minutes): shares of views,
 carts, favourites and purchases 0.909, 0.044, 0.030, 0.018; gaps within a session log-normal with mean ln 50 s and
-deviation 1.4 (median 47 s there). Around each telling action lies noise (exposures, page views), as in RecGPT-Mobile V2.
+deviation 1.4 (median 47 s there). Around each telling action lies noise (exposures, page views): RecGPT-Mobile V2.
 
 A `mixed` session carries stray items of other categories, or for 闲逛 a chance repeat: the kind of behaviour that
 the first model, trained on clean sessions, does not know. Randomness comes in as an argument, so a seed is a world.
@@ -115,7 +115,9 @@ def _item(random: Random, leaf: Leaf, action: Action) -> Step:
     brand, epithet = random.choice(catalogue.BRANDS), random.choice(catalogue.EPITHETS)
     price = random.choice(catalogue.PRICES_YUAN)
     title = f"{brand}{epithet}{leaf[2]}"
-    item_id = f"{catalogue.LEAVES.index(leaf):03d}{catalogue.BRANDS.index(brand):02d}{catalogue.EPITHETS.index(epithet):02d}"
+    item_id = (
+        f"{catalogue.LEAVES.index(leaf):03d}{catalogue.BRANDS.index(brand):02d}{catalogue.EPITHETS.index(epithet):02d}"
+    )
     return Step(action, item_id, title, catalogue.path(*leaf), price, random.randint(2, 120) * 1000, _gap_ms(random))
 
 
@@ -127,7 +129,10 @@ def _noise(random: Random, ratio: float) -> list[Step]:
     count = 0
     while random.random() < ratio / (1 + ratio) and count < 8:
         count += 1
-    return [Step(random.choice(("exposure", "page_view", "ui")), "", "", "", None, 0, _gap_ms(random) // 8) for _ in range(count)]
+    return [
+        Step(random.choice(("exposure", "page_view", "ui")), "", "", "", None, 0, _gap_ms(random) // 8)
+        for _ in range(count)
+    ]
 
 
 def _gap_ms(random: Random) -> int:

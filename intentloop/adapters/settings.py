@@ -1,7 +1,7 @@
 """Which environment do we run in? Sections that several processes share, read once in a process's `__main__`.
 
-Every process has one frozen class in its own package (`gateway/settings.py`, …) made of these sections. Values come from
-`INTENTLOOP_<SECTION>__<NAME>` in the environment, then from the file named by `INTENTLOOP_SETTINGS_FILE` (TOML).
+Every process has one frozen class in its own package (`gateway/settings.py`, …) made of these sections. Values come
+from `INTENTLOOP_<SECTION>__<NAME>` in the environment, then from the file named by `INTENTLOOP_SETTINGS_FILE` (TOML).
 """
 
 import os
@@ -60,7 +60,11 @@ class ProcessSettings(BaseSettings):
     """
 
     model_config = SettingsConfigDict(
-        env_prefix="INTENTLOOP_", env_nested_delimiter="__", frozen=True, extra="ignore", nested_model_default_partial_update=True
+        env_prefix="INTENTLOOP_",
+        env_nested_delimiter="__",
+        frozen=True,
+        extra="ignore",
+        nested_model_default_partial_update=True,
     )
 
     @classmethod
