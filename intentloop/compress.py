@@ -120,9 +120,11 @@ def enrich(event: Behaviour) -> SequenceItem:
 
 
 def estimate_tokens(text: str) -> int:
-    """About how many tokens does Qwen's tokenizer make of this? Never fewer than half, rarely more than the truth.
+    """About how many tokens does Qwen's tokenizer make of this?
 
-    Chinese runs at about 1.5 characters a token, ASCII words at about 4; measured on the titles of `shared/data`.
+    A digit is a token, an ASCII letter half a one, anything else 0.8. On 2,080 real titles and item lines the sum is
+    within 3 % of Qwen's own count, and 90 % of the lines are within 16 %.
     """
-    wide = sum(1 for character in text if ord(character) > 0x2E7F)
-    return -(-wide * 2 // 3) + -(-(len(text) - wide) // 3)
+    digits = sum(character.isdigit() for character in text)
+    letters = sum(character.isascii() and character.isalpha() for character in text)
+    return -(-(10 * digits + 5 * letters + 8 * (len(text) - digits - letters)) // 10)

@@ -1,0 +1,62 @@
+"""The template: same bytes everywhere, and no title that can break out of it."""
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from intentloop import prompt
+from intentloop.events import SequenceItem
+
+TENT = SequenceItem(action="item_view", title="便携帐篷", category="户外.露营.帐篷", price_yuan=199.0, dwell_s=66)
+TITLES_HARD = Path(__file__).resolve().parents[3] / "shared" / "data" / "derived" / "titles_hard.jsonl"
+
+
+def test_an_item_reads_as_the_published_example_does() -> None:
+    assert prompt.item_text(TENT) == "商详页(便携帐篷,¥199,cat:户外.露营.帐篷,66s)"
+
+
+def test_what_is_unknown_is_left_out() -> None:
+    assert prompt.item_text(SequenceItem(action="search", title="帐篷")) == "搜索(帐篷)"
+
+
+def test_a_sequence_joins_items_oldest_first() -> None:
+    items = (SequenceItem(action="search", title="帐篷"), TENT)
+    assert prompt.sequence_text(items) == "【行为序列】搜索(帐篷) → 商详页(便携帐篷,¥199,cat:户外.露营.帐篷,66s)"
+
+
+def test_the_rendered_prompt_is_qwens_markup_with_thinking_off() -> None:
+    assert prompt.render("x", system="s") == (
+        "<|im_start|>system\ns<|im_end|>\n<|im_start|>user\nx<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
+    )
+
+
+def test_an_answer_without_keywords_is_the_intent_alone() -> None:
+    assert prompt.answer_text("闲逛", ()) == "闲逛"
+    assert prompt.answer_text("比价犹豫", ("帐篷", "露营")) == "比价犹豫|帐篷;露营"
+
+
+def test_the_digest_tells_one_template_from_another() -> None:
+    assert prompt.digest("x") == prompt.digest("x")
+    assert prompt.digest("x") != prompt.digest("x", system="other")
+    assert prompt.digest("x") != prompt.digest("y")
+
+
+@given(st.text())
+def test_no_title_can_end_the_turn_open_a_thought_or_add_a_behaviour(title: str) -> None:
+    sequence = prompt.sequence_text((SequenceItem(action="item_view", title=title), TENT))
+    assert sequence.count(" → ") == 1
+    assert sequence.count("【行为序列】") == 1
+    assert "<" not in sequence
+    assert "\n" not in sequence
+
+
+@pytest.mark.skipif(not TITLES_HARD.exists(), reason="the real titles of ../shared are not here")
+def test_real_titles_that_break_naive_formats_stay_data() -> None:
+    titles = [json.loads(line)["text"] for line in TITLES_HARD.read_text(encoding="utf-8").splitlines()]
+    assert len(titles) > 500
+    for title in titles:
+        text = prompt.sequence_text((SequenceItem(action="item_view", title=title), TENT))
+        assert text.split(" → ")[1] == prompt.item_text(TENT)
