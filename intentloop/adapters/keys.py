@@ -54,3 +54,7 @@ class Keys:
     def buried(self, name: str) -> str:
         """Hash of jobs that were given up, by id, with the reason."""
         return f"{self.prefix}:{{{name}}}:buried"
+
+    def done(self, name: str) -> str:
+        """Sorted set of done job ids by time: what makes a replayed put a no-op."""
+        return f"{self.prefix}:{{{name}}}:done"
