@@ -50,7 +50,7 @@ class HealthSection(Section):
     """Where a process without an HTTP interface of its own answers `/health` and `/metrics`; port 0 is any free one."""
 
     host: str = "127.0.0.1"
-    port: int = Field(0, ge=0, le=65_535)
+    port: int = Field(default=0, ge=0, le=65_535)
 
 
 class ProcessSettings(BaseSettings):
