@@ -19,13 +19,19 @@ class Keys:
         self.training_digests = f"{prefix}:{{train}}:digests"
         self.training_hard = f"{prefix}:{{train}}:hard"
         self.training_used = f"{prefix}:{{train}}:used"
+        self.training_fresh = f"{prefix}:{{train}}:fresh"  # set of hard ids that no release has learnt from
         self.golden = f"{prefix}:{{train}}:golden"
-        self.outcomes = f"{prefix}:{{train}}:outcomes"
+        self.golden_digests = f"{prefix}:{{train}}:golden_digests"
+        self.golden_users = f"{prefix}:{{train}}:golden_users"
+        self.outcomes = f"{prefix}:{{train}}:outcomes"  # ledger: hash label id → what came of it
+        self.tallies = f"{prefix}:{{train}}:tallies"  # hash of counts, moved only together with the ledger
         # the loop's own memory
         self.decision = f"{prefix}:{{loop}}:decision"
         self.retrains = f"{prefix}:{{loop}}:retrains"
         self.release = f"{prefix}:{{loop}}:release"
         self.releases = f"{prefix}:{{loop}}:releases"
+        self.teacher_spending = f"{prefix}:{{loop}}:spending"  # hash day → micro-yuan paid to teachers
+        self.fan_out_offsets = f"{prefix}:{{loop}}:fan_out_offsets"
         # blind queue of people
         self.people = f"{prefix}:{{people}}:queue"
         self.people_done = f"{prefix}:{{people}}:done"
@@ -38,6 +44,10 @@ class Keys:
     def counters(self, partition: int) -> str:
         """Hash of exact counts of a source partition, moved together with its watermark."""
         return f"{self.prefix}:{{{partition}}}:counters"
+
+    def pick_spending(self, partition: int) -> str:
+        """Packed budget of hard picks of a source partition, moved together with its watermark."""
+        return f"{self.prefix}:{{{partition}}}:spending"
 
     def user(self, partition: int, user_id: str) -> str:
         """One user's packed state."""
@@ -58,3 +68,7 @@ class Keys:
     def done(self, name: str) -> str:
         """Sorted set of done job ids by time: what makes a replayed put a no-op."""
         return f"{self.prefix}:{{{name}}}:done"
+
+    def lease(self, name: str) -> str:
+        """Who alone does this now? Expires when the owner falls silent."""
+        return f"{self.prefix}:{{loop}}:lease:{name}"
