@@ -59,10 +59,11 @@ def parse(raw: str, simplify: Callable[[str], str] = str) -> Answer | AnswerFaul
     if is_degenerate(text):
         return AnswerFault("degenerate", f"{len(text)} characters of {len(set(text))} kinds")
     fenced = _FENCE.search(text)
-    found = _OBJECT.search(fenced.group(1) if fenced else text)
-    if found:
+    inner = fenced.group(1).strip() if fenced else text
+    found = _OBJECT.search(inner)
+    if found and (inner.startswith("{") or '"intent"' in inner):  # a keyword may hold braces, too
         return _parse_object(found.group(0), simplify)
-    return _parse_line((fenced.group(1) if fenced else text).strip(), simplify)
+    return _parse_line(inner, simplify)
 
 
 def is_degenerate(text: str) -> bool:
@@ -78,6 +79,19 @@ def ground(answer: Answer, sequence: str) -> Answer | AnswerFault:
     if missing:
         return AnswerFault("ungrounded", f"{missing[0]!r} is not in the behaviour sequence")
     return answer
+
+
+def keep_grounded(answer: Answer, sequence: str) -> Answer | AnswerFault:
+    """Which of the keywords may be kept? Those that occur in what was read; at least one must.
+
+    A mended reply is trusted less: there every keyword must occur, since mending may have cut one in two.
+    """
+    if answer.repaired or answer.intent == "闲逛":
+        return ground(answer, sequence)
+    kept = tuple(keyword for keyword in answer.keywords if keyword in sequence)
+    if not kept:
+        return AnswerFault("ungrounded", f"none of {len(answer.keywords)} keywords is in the behaviour sequence")
+    return Answer(answer.intent, kept, answer.repaired)
 
 
 def _parse_line(line: str, simplify: Callable[[str], str]) -> Answer | AnswerFault:
@@ -110,7 +124,7 @@ def _mend_object(text: str) -> object:
 
 
 def _build(name: str, keywords: Sequence[str], simplify: Callable[[str], str], repaired: bool) -> Answer | AnswerFault:
-    intent = _NAMES.get(name)
+    intent = _NAMES.get(name) or _NAMES.get(simplify(name))
     if intent is None:
         return AnswerFault("unknown", f"{name[:40]!r} is none of the three intents")
     words = tuple(dict.fromkeys(word for word in (simplify(keyword).strip() for keyword in keywords) if word))
