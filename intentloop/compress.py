@@ -27,7 +27,7 @@ PRIORITY: Mapping[str, int] = {
     "ui": 3,
     "other": 3,
 }
-
+NOISE = 3  # events of this priority say nothing about intent
 
 CAPS: Mapping[str, int] = {
     "search": 20,
@@ -63,7 +63,7 @@ def compress(events: Sequence[Behaviour], rule: CompressRule) -> tuple[SequenceI
 
 def filter_noise(events: Sequence[Behaviour]) -> list[Behaviour]:
     """Which events say anything about intent? Drops P3: exposures, page views, interface noise, unknown types."""
-    return [event for event in events if PRIORITY[event.action] < 3]
+    return [event for event in events if PRIORITY[event.action] < NOISE]
 
 
 def debounce(events: Sequence[Behaviour], window_ms: int) -> list[Behaviour]:
@@ -74,7 +74,7 @@ def debounce(events: Sequence[Behaviour], window_ms: int) -> list[Behaviour]:
     result: list[Behaviour] = []
     last_seen: dict[tuple[str, str], tuple[int, int]] = {}
     for event in events:
-        key = (event.action, event.item_id or event.title)
+        key = thing(event)
         seen = last_seen.get(key)
         if seen is not None and 0 <= event.ts_ms - seen[1] <= window_ms:
             first = result[seen[0]]
@@ -85,6 +85,11 @@ def debounce(events: Sequence[Behaviour], window_ms: int) -> list[Behaviour]:
         last_seen[key] = (len(result), event.ts_ms)
         result.append(event)
     return result
+
+
+def thing(event: Behaviour) -> tuple[str, str]:
+    """What must be equal for two behaviours to be one? The action and the item, or the text where there is no item."""
+    return event.action, event.item_id or event.title
 
 
 def stratify(events: Sequence[Behaviour], rule: CompressRule) -> list[Behaviour]:

@@ -1,0 +1,163 @@
+"""Where does the streams' progress live? In Redis: watermarks, users' states and exact counters, moved together.
+
+One script per source partition compares the watermark with the one that the caller started from and only then writes
+everything; so a batch is applied once, whole, by the one owner of the partition, whatever dies in between.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from hashlib import sha1
+from typing import Any, NamedTuple
+
+from redis.asyncio import Redis
+from redis.exceptions import NoScriptError, ResponseError
+
+from intentloop.adapters.keys import Keys
+from intentloop.errors import ConfigurationError, FencedError, UnavailableError
+from intentloop.topics import TELEMETRY
+
+NO_WATERMARK = -1  # nothing of the partition was applied yet
+
+_APPLY = """
+local found = redis.call('GET', KEYS[1]) or '-1'
+if found ~= ARGV[1] then return redis.error_reply('FENCED ' .. found) end
+local states, counts = tonumber(ARGV[4]), tonumber(ARGV[5])
+for i = 1, states do redis.call('SET', KEYS[2 + i], ARGV[5 + i], 'EX', ARGV[3]) end
+local at = 5 + states
+for i = 0, counts - 1 do redis.call('HINCRBY', KEYS[2], ARGV[at + 1 + 2 * i], ARGV[at + 2 + 2 * i]) end
+redis.call('SET', KEYS[1], ARGV[2])
+return states
+"""
+_APPLY_SHA = sha1(_APPLY.encode()).hexdigest()
+
+
+class PartitionWrite(NamedTuple):
+    """What one batch did to one source partition. `states` maps full keys to packed values."""
+
+    partition: int
+    expected: int
+    watermark: int
+    states: Mapping[str, bytes]
+    counts: Mapping[str, int]
+
+
+class StateStore:
+    """Reads and moves the state of source partitions.
+
+    Args:
+        redis: A client that returns bytes.
+        keys: Names of all keys.
+        ttl_s: Life of a user's state after its last change; not shorter than the windows it holds.
+    """
+
+    def __init__(self, redis: Redis, keys: Keys, ttl_s: int) -> None:
+        self._redis, self._keys, self._ttl_s = redis, keys, ttl_s
+
+    async def watermarks(self, partitions: Sequence[int]) -> dict[int, int]:
+        """Up to which offset was each partition applied? `NO_WATERMARK` where nothing was."""
+        if not partitions:
+            return {}
+        found = await self._mget([self._keys.watermark(partition) for partition in partitions])
+        return {
+            partition: NO_WATERMARK if value is None else int(value)
+            for partition, value in zip(partitions, found, strict=True)
+        }
+
+    async def _mget(self, keys: Sequence[str]) -> list[bytes | None]:
+        return list(await self._redis.mget(keys))  # type: ignore[arg-type]  # the client answers bytes
+
+    async def load(self, expected: Mapping[int, int], state_keys: Sequence[str]) -> dict[str, bytes | None]:
+        """Read states, and with them the watermarks, which must be the ones in memory.
+
+        Raises:
+            FencedError: another worker owns a partition, or Redis lost what it had confirmed.
+        """
+        marks = [self._keys.watermark(partition) for partition in expected]
+        found: list[bytes | None] = await self._mget([*marks, *state_keys])
+        for (partition, watermark), value in zip(expected.items(), found, strict=False):
+            _compare(partition, watermark, NO_WATERMARK if value is None else int(value))
+        return dict(zip(state_keys, found[len(marks) :], strict=True))
+
+    async def apply(self, writes: Iterable[PartitionWrite]) -> None:
+        """Move each partition by its script: states with expiry, counters and watermark, all or nothing.
+
+        Raises:
+            FencedError: a watermark was not the expected one; nothing of that partition was written.
+        """
+        forgotten = await self._run(list(writes))
+        if forgotten:
+            await self._redis.script_load(_APPLY)
+            if await self._run(forgotten):
+                raise UnavailableError("Redis forgets scripts as fast as they are loaded; is something flushing them?")
+
+    async def _run(self, writes: Sequence[PartitionWrite]) -> list[PartitionWrite]:
+        """Call the script for each; returns those for which Redis did not know it (restart, failover, flush)."""
+        pipeline = self._redis.pipeline(transaction=False)
+        for write in writes:
+            keys, arguments = self._arguments(write)
+            pipeline.evalsha(_APPLY_SHA, len(keys), *keys, *arguments)
+        outcomes = await pipeline.execute(raise_on_error=False)
+        for write, outcome in zip(writes, outcomes, strict=True):
+            if isinstance(outcome, ResponseError) and "FENCED" in str(outcome):
+                _compare(write.partition, write.expected, int(str(outcome).rsplit(" ", 1)[-1]))
+            if isinstance(outcome, Exception) and not isinstance(outcome, NoScriptError):
+                raise outcome
+        return [write for write, outcome in zip(writes, outcomes, strict=True) if isinstance(outcome, NoScriptError)]
+
+    def _arguments(self, write: PartitionWrite) -> tuple[list[str], list[Any]]:
+        keys = [self._keys.watermark(write.partition), self._keys.counters(write.partition), *write.states]
+        head = [write.expected, write.watermark, self._ttl_s, len(write.states), len(write.counts)]
+        counts = [item for pair in write.counts.items() for item in pair]
+        return keys, [*head, *write.states.values(), *counts]
+
+
+def _compare(partition: int, expected: int, found: int) -> None:
+    if found != expected:
+        raise FencedError(
+            f"watermark of partition {partition} is {found}, expected {expected}: another worker owns the partition, "
+            "or Redis lost confirmed writes; this process stops and starts again from what Redis says"
+        )
+
+
+async def read_counts(redis: Redis, keys: Keys) -> dict[str, int]:
+    """How often did each thing happen, exactly, over all source partitions?"""
+    pipeline = redis.pipeline(transaction=False)
+    for partition in range(TELEMETRY.partitions):
+        pipeline.hgetall(keys.counters(partition))
+    totals: dict[str, int] = {}
+    for found in await pipeline.execute():
+        for name, count in found.items():
+            text = name.decode() if isinstance(name, bytes) else name
+            totals[text] = totals.get(text, 0) + int(count)
+    return totals
+
+
+async def enter_epoch(redis: Redis, keys: Keys, epoch: str, reset: bool) -> int:
+    """Does Redis' progress belong to this broker? Remembers a first broker; returns how often it was reset.
+
+    Args:
+        epoch: Identity of the broker's log; offsets mean something only within one.
+        reset: Give up the old watermarks instead of stopping; users' states and counters stay.
+    Raises:
+        ConfigurationError: the watermarks were made on another broker.
+    """
+    known: dict[Any, Any] = await redis.hgetall(keys.broker_epoch)
+    before, resets = known.get(b"epoch", b"").decode(), int(known.get(b"resets", 0))
+    marks = [keys.watermark(partition) for partition in range(TELEMETRY.partitions)]
+    applied = sum(value is not None for value in await redis.mget(marks))
+    if before == epoch:
+        return resets
+    if before and applied and not reset:
+        raise ConfigurationError(
+            f"Redis holds watermarks of {applied} partitions made on broker {before!r}, but this broker is {epoch!r}: "
+            "its offsets start anew, so waiting would be for ever. Point Redis or Kafka back to its pair, use a fresh "
+            "Redis prefix, or set INTENTLOOP_STREAMS__RESET_ON_NEW_BROKER=true to begin at offset 0 and keep the states"
+        )
+    if before and applied:
+        resets += 1
+    pipeline = redis.pipeline(transaction=False)
+    if before and applied:
+        for mark in marks:
+            pipeline.delete(mark)
+    pipeline.hset(keys.broker_epoch, mapping={"epoch": epoch, "resets": resets})
+    await pipeline.execute()
+    return resets

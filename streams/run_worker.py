@@ -1,0 +1,172 @@
+"""How does a stream worker live? Builds the Faust app with its one agent, opens the doors, and watches over it.
+
+The agent drains what is queued, applies it by the protocol of `apply_batch.py` and acknowledges last. Any exception
+ends the process at once: an acknowledgement that Faust's orderly shutdown might still send would be a lie.
+"""
+
+import asyncio
+import logging
+import os
+import tempfile
+import time
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+from redis.exceptions import RedisError
+
+from intentloop.adapters import metrics
+from intentloop.adapters.broker_epoch import broker_epoch
+from intentloop.adapters.facts_producer import FactProducer
+from intentloop.adapters.health import HealthServer
+from intentloop.adapters.keys import Keys
+from intentloop.adapters.redis_client import check_noeviction, connect, ready
+from intentloop.adapters.state_store import StateStore, enter_epoch
+from intentloop.adapters.topics_admin import ensure_topics
+from intentloop.errors import ConfigurationError
+from intentloop.topics import TELEMETRY
+from streams.apply_batch import BatchApplier
+from streams.fold_records import FoldContext, Record
+from streams.settings import StreamsSettings, fold_rule
+from streams.transport import SCHEME, BatchApp, BatchTopic, register
+
+log = logging.getLogger("streams")
+
+EXIT_BROKEN = 70  # EX_SOFTWARE: a promise was broken; starting again begins at the watermark
+EXIT_CONFIGURATION = 78  # EX_CONFIG: starting again without a change will fail again
+WATCH_S = 2.0
+
+LOGGING: dict[str, Any] = {  # Faust sets logging up anew at start, from this
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"plain": {"format": "%(asctime)s streams %(levelname)s %(message)s"}},
+    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "plain"}},
+    "loggers": {name: {"level": "WARNING"} for name in ("aiokafka", "faust", "kafka", "mode")},
+    "root": {"level": "INFO", "handlers": ["stderr"]},
+}
+
+
+def build_app(settings: StreamsSettings) -> BatchApp:
+    """Make the Faust app; nothing is connected yet."""
+    register()
+    section = settings.streams
+    app = BatchApp(
+        f"{settings.kafka.prefix}streams",
+        broker=f"{SCHEME}://{settings.kafka.bootstrap}",
+        key_serializer="raw",
+        value_serializer="raw",
+        web_enabled=False,
+        topic_disable_leader=True,
+        topic_allow_declare=False,
+        consumer_auto_offset_reset="earliest",
+        store="memory://",
+        broker_session_timeout=section.session_timeout_s,
+        broker_heartbeat_interval=section.heartbeat_s,
+        broker_commit_interval=1.0,
+        stream_wait_empty=False,
+        stream_buffer_maxsize=64,
+        datadir=Path(tempfile.gettempdir()) / "intentloop-streams",  # Faust makes one; without Tables it stays empty
+        logging_config=LOGGING,
+    )
+    app.source_topic = f"{settings.kafka.prefix}{TELEMETRY.name}"
+    app.batch_records = section.batch_records
+    worker = Worker(settings)
+    app.positions = worker.positions
+    source = BatchTopic(app, topics=[app.source_topic], partitions=TELEMETRY.partitions, acks=True)
+
+    async def fold_telemetry(stream: Any) -> None:
+        """Fold phones' envelopes into users' states; state drifts, triggers and samples."""
+        await worker.run(stream)
+
+    app.agent(source, name="fold_telemetry")(fold_telemetry)
+    return app
+
+
+class Worker:
+    """One worker's doors and its agent's body. Opened on first use, inside Faust's event loop."""
+
+    def __init__(self, settings: StreamsSettings) -> None:
+        self._settings = settings
+        self._opening = asyncio.Lock()
+        self._doors = AsyncExitStack()
+        self._applier: BatchApplier | None = None
+        self._ills = {"agent": "the agent has not started", "redis": "not asked yet"}
+
+    async def positions(self, earliest: dict[int, int]) -> dict[int, int]:
+        """Where does each assigned partition begin? An exception here ends the process as one in a batch does."""
+        try:
+            return await (await self._open()).positions(earliest)
+        except Exception as error:
+            _end(error)
+            raise
+
+    async def run(self, stream: Any) -> None:
+        """Take batches until the stream ends; acknowledge each only after it was applied."""
+        try:
+            applier = await self._open()
+            self._ills["agent"] = ""
+            taken: list[Any] = []
+            async for event in stream.noack().events():
+                taken.append(event)
+                if self._wants_more(taken) and not stream.channel.queue.empty():
+                    continue
+                records = [record for one in taken for record in one.value]
+                await applier.apply([Record(record.partition, record.offset, record.value) for record in records])
+                for one in taken:
+                    await stream.ack(one)
+                taken = []
+        except Exception as error:
+            _end(error)
+        finally:
+            self._ills["agent"] = "the agent has stopped"
+
+    def _wants_more(self, taken: list[Any]) -> bool:
+        return sum(len(event.value) for event in taken) < self._settings.streams.batch_records
+
+    async def _open(self) -> BatchApplier:
+        """Open Redis, the producer and the health server, once."""
+        async with self._opening:
+            if self._applier is None:
+                self._applier = await self._open_doors()
+            return self._applier
+
+    async def _open_doors(self) -> BatchApplier:
+        settings = self._settings
+        port = await HealthServer(settings.health, lambda: dict(self._ills)).start()
+        log.info("health on port %d", port)
+        redis = connect(settings.redis)
+        await ready(redis)
+        await check_noeviction(redis)
+        keys = Keys(settings.redis.prefix)
+        epoch = await asyncio.to_thread(broker_epoch, settings.kafka, TELEMETRY)
+        resets = await enter_epoch(redis, keys, epoch, settings.streams.reset_on_new_broker)
+        producer = await self._doors.enter_async_context(FactProducer(settings.kafka))
+        context = FoldContext(keys, fold_rule(settings.rules), f".r{resets}" if resets else "")
+        applier = BatchApplier(StateStore(redis, keys, settings.streams.state_ttl_s), producer, context)
+        self._watcher = asyncio.create_task(self._watch(redis, applier))
+        log.info("stream worker is ready on broker %s", epoch)
+        return applier
+
+    async def _watch(self, redis: Any, applier: BatchApplier) -> None:
+        """Keep the reasons that `/health` shows fresh."""
+        while True:
+            try:
+                await redis.ping()
+                self._ills["redis"] = ""
+            except (RedisError, OSError) as error:
+                self._ills["redis"] = f"Redis does not answer: {error}"
+            metrics.STREAM_IDLE.set(time.monotonic() - applier.applied_at_s)
+            await asyncio.sleep(WATCH_S)
+
+
+def prepare(settings: StreamsSettings) -> None:
+    """Have the topics of the table before Faust looks for them."""
+    ensure_topics(settings.kafka)
+
+
+def _end(error: Exception) -> None:
+    """End this process now, without acknowledging; the supervisor starts it again."""
+    configuration = isinstance(error, ConfigurationError)
+    log.critical("stream worker ends: %s: %s", type(error).__name__, error, exc_info=not configuration)
+    logging.shutdown()
+    os._exit(EXIT_CONFIGURATION if configuration else EXIT_BROKEN)

@@ -1,0 +1,78 @@
+"""Which environment does a stream worker run in? Read once in `__main__`."""
+
+from pydantic import Field
+
+from intentloop.adapters.settings import HealthSection, KafkaSection, ProcessSettings, RedisSection, Section
+from intentloop.compress import CompressRule
+from intentloop.drift import DriftRule, LogBase
+from intentloop.fold import FoldRule
+from intentloop.inference import InferenceRule
+from intentloop.picks import PickRule
+from intentloop.timeline import TimeRule
+
+
+class StreamsSection(Section):
+    """How records are taken. `state_ttl_s` is the life of a user's state, at least 24 h and within Kafka's retention.
+
+    `batch_records` bounds one round of the protocol. The session time-out is how long a killed worker is waited for.
+    """
+
+    batch_records: int = Field(default=300, ge=1, le=2_000)
+    state_ttl_s: int = Field(default=86_400, ge=86_400, le=3 * 86_400)
+    session_timeout_s: float = Field(default=8.0, ge=6.0, le=60.0)
+    heartbeat_s: float = Field(default=2.0, gt=0.0, le=20.0)
+    reset_on_new_broker: bool = False
+
+
+class RulesSection(Section):
+    """The numbers of the fold that operations may want to move; the rest are constants of `intentloop/`."""
+
+    late_grace_ms: int = Field(default=30 * 60_000, ge=0)
+    future_grace_ms: int = Field(default=10 * 60_000, ge=0)
+    debounce_ms: int = Field(default=30_000, ge=0)
+    drift_threshold: float = Field(default=0.8, gt=0.0)
+    drift_window: int = Field(default=12, ge=3, le=64)
+    drift_min_window: int = Field(default=3, ge=1, le=64)
+    drift_log_base: LogBase = "e"
+    drift_rearm_margin: float = Field(default=0.15, ge=0.0)
+    trigger_ttl_ms: int = Field(default=30 * 60_000, gt=0)
+    flip_flop_ms: int = Field(default=5 * 60_000, ge=0)
+    low_confidence: float = Field(default=0.5, ge=0.0, le=1.0)
+    pick_min_priority: float = Field(default=0.8, ge=0.0)
+    pick_budget_per_hour: int = Field(default=500, ge=0)
+    pick_random_ratio: float = Field(default=0.02, ge=0.0, le=1.0)
+    pick_salt: str = "pick"
+
+
+class StreamsSettings(ProcessSettings):
+    """All of a stream worker's settings."""
+
+    kafka: KafkaSection = KafkaSection()
+    redis: RedisSection = RedisSection()
+    health: HealthSection = HealthSection()
+    streams: StreamsSection = StreamsSection()
+    rules: RulesSection = RulesSection()
+
+
+def fold_rule(rules: RulesSection) -> FoldRule:
+    """Which rule does the core fold with?"""
+    return FoldRule(
+        time=TimeRule(late_grace_ms=rules.late_grace_ms, future_grace_ms=rules.future_grace_ms),
+        compress=CompressRule(debounce_ms=rules.debounce_ms),
+        drift=DriftRule(
+            threshold=rules.drift_threshold,
+            window=rules.drift_window,
+            min_window=rules.drift_min_window,
+            log_base=rules.drift_log_base,
+        ),
+        inference=InferenceRule(
+            trigger_ttl_ms=rules.trigger_ttl_ms, flip_flop_ms=rules.flip_flop_ms, low_confidence=rules.low_confidence
+        ),
+        pick=PickRule(
+            min_priority=rules.pick_min_priority,
+            budget_per_hour=rules.pick_budget_per_hour,
+            random_ratio=rules.pick_random_ratio,
+            salt=rules.pick_salt,
+        ),
+        rearm_margin=rules.drift_rearm_margin,
+    )

@@ -1,0 +1,112 @@
+"""How do records reach the agent? In batches: Faust's price is per message, so one message carries a fetched list.
+
+A Faust transport of our own: its consumer yields one Faust message per partition and fetch (value: the list of records,
+offset: the last one), and after every assignment goes to where Redis says that we are. Rebalancing, heartbeats,
+commits with gap keeping and the command line stay Faust's. Not here: what is done with a batch (`apply_batch.py`).
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import faust
+from aiokafka import AIOKafkaConsumer
+from faust.transport.consumer import ensure_TP
+from faust.transport.drivers import TRANSPORTS
+from faust.transport.drivers import aiokafka as driver
+from faust.types import TP, ConsumerMessage
+
+SCHEME = "kafkabatch"
+FETCH_WAIT_MS = 20  # Faust fixes 1500, and a broker may hold an empty fetch for as long
+
+Positions = Callable[[dict[int, int]], Awaitable[dict[int, int]]]
+
+
+class BatchTopic(faust.Topic):  # type: ignore[misc]
+    """A topic whose messages are lists of records: nothing to decode here."""
+
+    async def decode(self, message: Any, *, propagate: bool = False) -> Any:
+        """Pass the list on as the event's value."""
+        return self._create_event(None, message.value, headers=None, message=message)
+
+
+class ConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]
+    """The thread that fetches, with a short wait."""
+
+    def _create_worker_consumer(self, transport: Any) -> AIOKafkaConsumer:
+        consumer = super()._create_worker_consumer(transport)
+        consumer._fetch_max_wait_ms = FETCH_WAIT_MS
+        return consumer
+
+
+class BatchConsumer(driver.Consumer):  # type: ignore[misc]
+    """Yields one message per partition and fetch; starts each partition at the offset after its watermark."""
+
+    def _new_consumer_thread(self) -> ConsumerThread:
+        return ConsumerThread(self, loop=self.loop, beacon=self.beacon)
+
+    async def getmany(self, timeout: float) -> AsyncIterator[tuple[TP, ConsumerMessage]]:
+        """Fetch, and hand on what belongs to us as it lies: a list for each partition."""
+        found, active = await self._wait_next_records(timeout)
+        generation = self.app.consumer_generation_id
+        if found is None or self.should_stop:
+            return
+        for key, records in found.items():
+            partition = ensure_TP(key)
+            if not self.flow_active or self.app.consumer_generation_id != generation:
+                return
+            if active is None or partition in active or partition in self._buffered_partitions:
+                for start in range(0, len(records), self.transport.app.batch_records):
+                    yield partition, self._pack(partition, records[start : start + self.transport.app.batch_records])
+
+    def _pack(self, partition: TP, records: list[Any]) -> ConsumerMessage:
+        last = records[-1]
+        return ConsumerMessage(
+            last.topic,
+            last.partition,
+            last.offset,
+            last.timestamp / 1000,
+            last.timestamp_type,
+            [],
+            None,
+            records,
+            None,
+            0,
+            0,
+            partition,
+            generation_id=self.app.consumer_generation_id,
+        )
+
+    async def perform_seek(self) -> None:
+        """Go to where the store says that we are, whatever was committed: the commit is for lag only."""
+        await super().perform_seek()
+        own = {tp.partition: tp for tp in self.assignment() if tp.topic == self.transport.app.source_topic}
+        earliest = await self.earliest_offsets(*own.values()) if own else {}
+        first = {ensure_TP(tp).partition: offset or 0 for tp, offset in earliest.items()}
+        next_offsets = await self.transport.app.positions({number: first.get(number, 0) for number in own})
+        for number, offset in next_offsets.items():
+            await self.seek(own[number], offset)
+            self._read_offset[own[number]] = offset - 1 if offset > 0 else None
+            self._committed_offset[own[number]] = offset or None
+
+
+class BatchTransport(driver.Transport):  # type: ignore[misc]
+    """Faust's Kafka transport with our consumer."""
+
+    Consumer = BatchConsumer
+
+
+class BatchApp(faust.App):  # type: ignore[misc]
+    """A Faust app that reads one source topic in batches.
+
+    `positions` is asked after every assignment: it gets the first offset that the broker still has of each partition,
+    and returns the offset to begin at.
+    """
+
+    source_topic: str
+    batch_records: int
+    positions: Positions
+
+
+def register() -> None:
+    """Make `kafkabatch://` known to Faust."""
+    TRANSPORTS.aliases[SCHEME] = f"{__name__}:BatchTransport"
