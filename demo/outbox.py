@@ -55,6 +55,11 @@ class Outbox:
         """Which run of the process is this? Ids carry it, so that a restarted process never reuses one."""
         return int(self._database.execute("INSERT INTO runs DEFAULT VALUES").lastrowid or 0)
 
+    def knows(self, batch_id: str) -> bool:
+        """Was this batch added before, whatever became of it?"""
+        found = self._database.execute("SELECT 1 FROM batches WHERE batch_id = ?", (batch_id,)).fetchone()
+        return found is not None
+
     def add(self, batch: Batch, event_ids: Sequence[str]) -> None:
         """Keep one batch until it is acknowledged."""
         with self._database:

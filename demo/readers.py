@@ -7,6 +7,7 @@ none. Not here: cutting rows into visits (`visits.py`), sending them.
 import csv
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any, Literal
 
 import msgspec
@@ -20,9 +21,10 @@ EARLIEST_MS = 946_684_800_000  # 2000-01-01: before that there was no such shop,
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """One behaviour of one user as the data set has it; `line` counts from 1."""
+    """One behaviour of one user as the data set has it; `line` counts from 1, `position` within a line from 0."""
 
     line: int
+    position: int = 0
     user_id: str
     action: Action
     ts_ms: int
@@ -111,7 +113,8 @@ def _read_otto(line: int, text: str, latest_ms: int) -> Iterator[Row | BadRow]:
         yield BadRow(line, str(error))
         return
     for index, event in enumerate(events):
-        yield _guarded(line, lambda event=event: _otto_event(line, user, event, latest_ms), f"event {index}: ")  # type: ignore[misc]
+        found = _guarded(line, partial(_otto_event, line, user, event, latest_ms), f"event {index}: ")
+        yield msgspec.structs.replace(found, position=index) if isinstance(found, Row) else found
 
 
 def _otto_event(line: int, user: str, event: object, latest_ms: int) -> Row:
@@ -141,8 +144,8 @@ def _jsonl_event(line: int, event: Mapping[str, Any], latest_ms: int) -> Row:
     if not isinstance(path, list) or not all(isinstance(part, str) for part in path):
         raise _RowError("'category_path' is not a list of texts")
     title = event.get("title") or ""
-    if not isinstance(title, str):
-        raise _RowError(f"'title' is {title!r}, expected text")
+    if not isinstance(title, str) or any("\ud800" <= character <= "\udfff" for character in title):
+        raise _RowError(f"'title' is {title!r}, expected text without lone surrogates")
     dwell_s = _number(event.get("dwell_s"), "dwell_s")
     return Row(
         line=line,

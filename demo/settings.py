@@ -27,7 +27,7 @@ class PhonesSection(Section):
     resend_ratio: float = Field(default=0.02, ge=0, le=1)
     skewed_ratio: float = Field(default=0.1, ge=0, le=1)
     off_ratio: float = Field(default=0.02, ge=0, le=1)
-    config_poll_s: float = Field(default=3.0, gt=0)
+    engine_threads: int = Field(default=1, ge=1)
     free_bytes: int = Field(default=0, ge=0)  # storage that a phone claims to have; 0 asks the disk
 
 

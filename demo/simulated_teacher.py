@@ -10,7 +10,6 @@ from collections.abc import Sequence
 import msgspec
 
 from intentloop import rules
-from intentloop.answer import Answer, parse
 from intentloop.events import SequenceItem
 from intentloop.ids import bucket
 from intentloop.prompt import answer_text
@@ -49,16 +48,13 @@ def label(sequence: str, rule: TeacherRule) -> str:
     return answer_text(ruled.intent, ruled.keywords)
 
 
-def judge(sequence: str, proposed: str, rule: TeacherRule) -> int:
+def judge(sequence: str, keywords: Sequence[str], rule: TeacherRule) -> int:
     """How good are these keywords, from 0 (useless) to 3? Good is what the rule engine would name."""
-    answer = parse(proposed)
-    if not isinstance(answer, Answer) or not answer.keywords:
-        return 0
-    present = [keyword for keyword in answer.keywords if keyword in sequence]
-    if len(present) < len(answer.keywords):
+    present = [keyword for keyword in keywords if keyword in sequence]
+    if not present or len(present) < len(keywords):
         return 1 if present else 0
     expected = rules.classify(items_in(sequence), rule.intents).keywords
-    shared = len(set(expected) & set(answer.keywords))
+    shared = len(set(expected) & set(keywords))
     return 3 if expected and shared * 2 >= len(expected) else 2
 
 

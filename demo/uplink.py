@@ -1,0 +1,93 @@
+"""How does a phone talk to the gateway? Like an app: gzip, a token, short time-outs, and retries that change nothing.
+
+Not here: which batch goes next (`outbox.py`), what a release must look like (`device_model.py`).
+"""
+
+import gzip
+from typing import Any
+
+import httpx
+import msgspec
+
+from intentloop.errors import UnavailableError
+from intentloop.events import Event
+from intentloop.release import Manifest
+
+TIMEOUT_S = 10.0
+_RETRYABLE = {401, 408, 425, 429}  # 401: a gateway that is starting anew may not know its tokens yet
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One batch as a phone writes it; what the gateway makes of it is `events.Envelope`."""
+
+    batch_id: str
+    user_id: str
+    device_id: str
+    device_model: str = ""
+    app_version: str = ""
+    schema_version: int = 1
+    sent_at_ms: int | None = None
+    events: tuple[Event, ...] = ()
+
+
+class RefusedError(Exception):
+    """The gateway will never take this batch; the text is its reason."""
+
+
+class Uplink:
+    """One gateway as all phones of this process reach it.
+
+    Args:
+        base_url: Of the gateway.
+        token: What proves that an app is ours.
+    """
+
+    def __init__(self, base_url: str, token: str) -> None:
+        headers = {"authorization": f"Bearer {token}"}
+        limits = httpx.Limits(max_connections=64, max_keepalive_connections=64)
+        self._client = httpx.AsyncClient(base_url=base_url, headers=headers, timeout=TIMEOUT_S, limits=limits)
+
+    async def send(self, body: bytes) -> None:
+        """Hand over one batch; returns when the gateway has it in Kafka.
+
+        Raises:
+            UnavailableError: not now; the same bytes may be sent again.
+            RefusedError: never.
+        """
+        headers = {"content-encoding": "gzip", "content-type": "application/json"}
+        try:
+            answer = await self._client.post("/v1/telemetry", content=gzip.compress(body, 5), headers=headers)
+        except httpx.HTTPError as error:
+            raise UnavailableError(f"gateway did not take a batch: {error!r}") from error
+        if answer.is_success:
+            return
+        if answer.status_code >= 500 or answer.status_code in _RETRYABLE:
+            raise UnavailableError(f"gateway answered {answer.status_code}: {answer.text[:200]}")
+        raise RefusedError(f"{answer.status_code}: {answer.text[:200]}")
+
+    async def version(self, user_id: str) -> str:
+        """Which release should this user's phone run? Empty where there is none yet."""
+        content = await self._get("/v1/device/config", {"user_id": user_id})
+        found: Any = msgspec.json.decode(content)
+        return str(found.get("model_version") or "")
+
+    async def manifest(self, version: str) -> Manifest:
+        """What is this release?"""
+        return msgspec.json.decode(await self._get(f"/v1/models/{version}/manifest", {}), type=Manifest)
+
+    async def file(self, version: str, name: str) -> bytes:
+        """One file of a release, whole."""
+        return await self._get(f"/v1/models/{version}/files/{name}", {})
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._client.aclose()
+
+    async def _get(self, path: str, query: dict[str, str]) -> bytes:
+        try:
+            answer = await self._client.get(path, params=query)
+        except httpx.HTTPError as error:
+            raise UnavailableError(f"gateway did not answer {path}: {error!r}") from error
+        if not answer.is_success:
+            raise UnavailableError(f"gateway answered {answer.status_code} to {path}: {answer.text[:200]}")
+        return answer.content
