@@ -47,7 +47,7 @@ def weigh(device_intent: str, votes: Sequence[Vote]) -> Verdict:
 
 
 def agreed_keywords(first: Sequence[str], second: Sequence[str]) -> tuple[str, ...]:
-    """Which keywords does an agreed label carry? What both named, in the first one's order, then the first one's rest."""
+    """Which keywords does an agreed label carry? What both named first, then the rest of the first teacher."""
     both = [keyword for keyword in first if keyword in second]
     return tuple(dict.fromkeys([*both, *first]))[:MAX_KEYWORDS]
 
