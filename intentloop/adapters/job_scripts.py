@@ -2,7 +2,7 @@
 
 KEYS: 1 stream, 2 hash of buried jobs, 3 sorted set of done ids by time. ARGV[1] is the prefix of the jobs' hashes; all
 of them carry the queue's hash tag, so they live in one slot of a cluster. Fields of a job's hash: `payload`, `status`,
-`tries` (counted claims), `fence` (all claims), `entry` (stream id), `reason`.
+`tries` (counted claims), `fence` (all claims), `entry` (stream id), `reason`, `note`.
 """
 
 _GROUP = """
@@ -57,7 +57,8 @@ local function start(entry)
   end
   local fence = redis.call('HINCRBY', key, 'fence', 1)
   redis.call('HSET', key, 'status', 'running')
-  table.insert(taken, {id, redis.call('HGET', key, 'payload'), tries, entry[1], fence})
+  local note = redis.call('HGET', key, 'note') or ''
+  table.insert(taken, {id, redis.call('HGET', key, 'payload'), tries, entry[1], fence, note})
 end
 local expired = redis.call('XAUTOCLAIM', KEYS[1], 'workers', ARGV[2], ARGV[4], '0-0', 'COUNT', ARGV[3])
 for _, entry in ipairs(expired[2]) do start(entry) end
@@ -82,6 +83,16 @@ return 1
 """
 )
 
+# ARGV: 2 id, 3 entry, 4 fence, 5 note
+NOTE = (
+    _OWNED
+    + """
+if not owned() or redis.call('HGET', key, 'status') ~= 'running' then return 0 end
+redis.call('HSET', key, 'note', ARGV[5])
+return 1
+"""
+)
+
 # ARGV: 2 id, 3 entry, 4 fence, 5 now; the hash stays a day without its payload, so that a repeat is recognised
 DONE = (
     _OWNED
@@ -93,7 +104,7 @@ if status ~= 'running' then return 0 end
 leave()
 redis.call('ZADD', KEYS[3], ARGV[5], ARGV[2])
 redis.call('HSET', key, 'status', 'done')
-redis.call('HDEL', key, 'payload')
+redis.call('HDEL', key, 'payload', 'note')
 redis.call('PEXPIRE', key, 86400000)
 return 1
 """
@@ -161,6 +172,7 @@ ALL = {
     "put": PUT,
     "claim": CLAIM,
     "renew": RENEW,
+    "note": NOTE,
     "done": DONE,
     "fail": FAIL,
     "bury": BURY,

@@ -35,7 +35,10 @@ class QueueRule(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
-    """One claimed job. `tries` counts this one; `entry`, `fence` and `worker` prove who holds the lease."""
+    """One claimed job. `tries` counts this one; `entry`, `fence` and `worker` prove who holds the lease.
+
+    `note` is what an earlier try wrote down before its effects, so that this one repeats them instead of deciding anew.
+    """
 
     id: str
     payload: bytes
@@ -43,6 +46,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     entry: str
     fence: int
     worker: str
+    note: bytes = b""
 
 
 class QueueCounts(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,6 +103,14 @@ class JobQueue:
             FencedError: the job was taken over, finished or buried by another.
         """
         await self._owned("renew", job, job.worker)
+
+    async def note(self, job: Job, note: bytes) -> None:
+        """Write down what is about to be done; whoever claims the job later gets it as `Job.note`.
+
+        Raises:
+            FencedError: the job was taken over by another.
+        """
+        await self._owned("note", job, note)
 
     async def done(self, job: Job) -> None:
         """Finish a job; doing so twice with the same lease is the same as once.
@@ -158,7 +170,13 @@ class JobQueue:
 
 
 def _job(row: Sequence[Any], worker: str) -> Job:
-    job_id, payload, tries, entry, fence = row
+    job_id, payload, tries, entry, fence, note = row
     return Job(
-        id=job_id.decode(), payload=payload, tries=int(tries), entry=entry.decode(), fence=int(fence), worker=worker
+        id=job_id.decode(),
+        payload=payload,
+        tries=int(tries),
+        entry=entry.decode(),
+        fence=int(fence),
+        worker=worker,
+        note=note,
     )

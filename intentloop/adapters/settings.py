@@ -93,7 +93,7 @@ class LabellingSection(Section):
     """
 
     loops: int = Field(default=8, ge=1)
-    lease_s: float = Field(default=120.0, gt=0)
+    lease_s: float = Field(default=30.0, gt=0)
     max_tries: int = Field(default=5, ge=1)
     audit_ratio: float = Field(default=0.05, ge=0, le=1)
     golden_ratio: float = Field(default=GOLDEN_RATIO, ge=0, lt=1)

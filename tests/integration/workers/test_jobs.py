@@ -103,6 +103,18 @@ async def test_a_parked_job_has_burnt_no_try(redis_section: RedisSection) -> Non
         assert await queue.counts() == counts(waiting=1)
 
 
+async def test_what_a_dead_worker_wrote_down_reaches_the_next_one(redis_section: RedisSection) -> None:
+    async with connect(redis_section) as redis:
+        queue = queue_of(redis, redis_section)
+        await queue.put("s1", b"x")
+        (first,) = await queue.claim("w1", 1, 0)
+        await queue.note(first, b"decided")
+        (second,) = await queue.claim("w2", 1, 2000)
+        assert (first.note, second.note) == (b"", b"decided")
+        with pytest.raises(FencedError):
+            await queue.note(first, b"too late")
+
+
 async def test_counts_tell_waiting_and_running_apart(redis_section: RedisSection) -> None:
     async with connect(redis_section) as redis:
         queue = queue_of(redis, redis_section, QueueRule())
