@@ -78,3 +78,11 @@ def plain(tree: object, notes: set[str]) -> object:
     if isinstance(tree, dict):
         return {clean(key, notes): plain(value, notes) for key, value in tree.items()}
     return tree
+
+
+def rendered(tree: object) -> str:
+    """How does this tree look to a person? JSON in which numerals are texts; for excerpts, never to be read again. Empty if too deep."""
+    try:
+        return clean(json.dumps(tree, ensure_ascii=False, default=lambda numeral: numeral.text), set())
+    except RecursionError:
+        return ""

@@ -6,17 +6,20 @@ A release counts when its Redis entry exists; by then its files are complete and
 """
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import msgspec
 from redis.asyncio import Redis
-from redis.exceptions import WatchError
+from redis.exceptions import RedisError, WatchError
 
 from intentloop.adapters import blobs
 from intentloop.adapters.keys import Keys
 from intentloop.errors import ContractError, UnavailableError
 from intentloop.release import Manifest, Rollout
 
+_TIMEOUT_S = 5.0
 _TRIES = 20  # of the transaction, when another publisher is at work at the same moment
 
 
@@ -35,12 +38,14 @@ class Registry:
 
     async def current(self) -> Rollout | None:
         """Who runs what now? None before the first release."""
-        stored = await self._redis.get(self._keys.release)
+        async with _answering():
+            stored = await self._redis.get(self._keys.release)
         return None if stored is None else msgspec.json.decode(stored, type=Rollout)
 
     async def versions(self) -> list[str]:
         """Which versions were released? Oldest first."""
-        stored = await self._redis.hvals(self._keys.releases)
+        async with _answering():
+            stored = await self._redis.hvals(self._keys.releases)
         manifests = [msgspec.json.decode(value, type=Manifest) for value in stored]
         return [manifest.version for manifest in sorted(manifests, key=lambda each: (each.created_at_ms, each.version))]
 
@@ -50,7 +55,8 @@ class Registry:
         Raises:
             ContractError: it is not registered.
         """
-        stored = await self._redis.hget(self._keys.releases, version)
+        async with _answering():
+            stored = await self._redis.hget(self._keys.releases, version)
         if stored is None:
             raise ContractError(f"no release {ascii(version)[:140]} is registered; `versions` lists those that are")
         return msgspec.json.decode(stored, type=Manifest)
@@ -63,6 +69,15 @@ class Registry:
         """
         await self.manifest(version)
         return self._releases / blobs.check_version(version)
+
+    async def ailment(self) -> str:
+        """Why does the registry not answer? Empty if it does."""
+        try:
+            async with _answering():
+                await self._redis.ping()
+        except UnavailableError as error:
+            return str(error)
+        return ""
 
     async def publish(self, manifest: Manifest, directory: Path) -> None:
         """Make `manifest` the current release with the files of `directory`; the one before becomes `previous`.
@@ -83,7 +98,7 @@ class Registry:
         raise UnavailableError(f"release {manifest.version}: other publishers were faster {_TRIES} times; try again")
 
     async def _register(self, manifest: Manifest) -> None:
-        async with self._redis.pipeline(transaction=True) as pipe:
+        async with _answering(), self._redis.pipeline(transaction=True) as pipe:
             await pipe.watch(self._keys.releases, self._keys.release)
             known = await pipe.hget(self._keys.releases, manifest.version)
             if known is not None:
@@ -96,6 +111,18 @@ class Registry:
             pipe.hset(self._keys.releases, manifest.version, blobs.encoded(manifest).decode())
             pipe.set(self._keys.release, msgspec.json.encode(rollout))
             await pipe.execute()
+
+
+@asynccontextmanager
+async def _answering() -> AsyncIterator[None]:
+    """Turn what Redis' client raises into our own error; a lost race goes up to be run again."""
+    try:
+        async with asyncio.timeout(_TIMEOUT_S):
+            yield
+    except WatchError:
+        raise
+    except (RedisError, OSError, TimeoutError) as error:
+        raise UnavailableError(f"the registry in Redis does not answer: {error or 'time-out'}") from error
 
 
 def _check_same(known: bytes | str, manifest: Manifest) -> None:

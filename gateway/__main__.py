@@ -1,0 +1,64 @@
+"""`python -m gateway`: serve phones until SIGTERM; a configuration that cannot work ends it with code 78."""
+
+import logging
+import signal
+import sys
+from types import FrameType
+from typing import NoReturn
+
+import uvicorn
+
+from gateway.app import create_app
+from gateway.settings import GatewaySettings
+from intentloop.errors import ConfigurationError
+
+log = logging.getLogger("gateway")
+
+EXIT_CONFIGURATION = 78  # EX_CONFIG: starting again without a change will fail again
+
+
+def main() -> int:
+    """Serve; returns the exit code."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s gateway %(levelname)s %(message)s", stream=sys.stderr)
+    for name in ("kafka", "uvicorn", "httpx"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    signal.signal(signal.SIGTERM, _end)  # what uvicorn raises again after it has closed in order
+    settings = GatewaySettings()
+    broken: list[str] = []
+
+    def on_broken(reason: str) -> None:
+        broken.append(reason)
+        server.should_exit = True
+
+    try:
+        app = create_app(settings, on_broken)
+    except ConfigurationError as error:
+        log.error("cannot work as configured: %s", error)
+        return EXIT_CONFIGURATION
+    config = uvicorn.Config(
+        app,
+        host=settings.http.host,
+        port=settings.http.port,
+        loop="uvloop",
+        http="httptools",
+        ws="none",
+        lifespan="on",
+        access_log=False,  # paths and queries hold users' ids
+        log_config=None,
+        timeout_graceful_shutdown=10,
+    )
+    server = uvicorn.Server(config)
+    listener = config.bind_socket()
+    log.info("listening on %s:%d", settings.http.host, listener.getsockname()[1])
+    server.run(sockets=[listener])
+    if broken:
+        log.error("cannot work as configured: %s", broken[0])
+    return EXIT_CONFIGURATION if broken else 0
+
+
+def _end(_number: int, _frame: FrameType | None) -> NoReturn:
+    raise SystemExit(0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

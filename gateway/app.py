@@ -1,0 +1,57 @@
+"""Which routes does the gateway have, and what does a failure look like? The application, put together."""
+
+from collections.abc import Callable
+from typing import Any
+
+from litestar import Litestar, Request, Response, Router
+from litestar.openapi import OpenAPIConfig
+
+from gateway.authenticate import require_device_token
+from gateway.configure_device import configure_device
+from gateway.faults import BodyFault
+from gateway.receive_telemetry import receive_telemetry
+from gateway.report_health import report_health, report_metrics
+from gateway.serve_models import serve_file, serve_manifest
+from gateway.services import Services
+from gateway.settings import GatewaySettings
+from intentloop.adapters import metrics
+from intentloop.errors import UnavailableError
+
+_DEVICE_ROUTES = (receive_telemetry, configure_device, serve_manifest, serve_file)
+
+
+def create_app(settings: GatewaySettings, on_broken: Callable[[str], None]) -> Litestar:
+    """Put the application together; nothing is connected before its first request.
+
+    Args:
+        on_broken: Called once, from a thread, when the environment cannot work as configured.
+    Raises:
+        ConfigurationError: a setting that must be given is empty.
+    """
+    services = Services(settings, on_broken)
+    devices = Router("/", route_handlers=_DEVICE_ROUTES, guards=[require_device_token])
+    return Litestar(
+        [devices, report_health, report_metrics],
+        lifespan=[services.open],
+        exception_handlers={BodyFault: _refuse, UnavailableError: _ask_again(settings.limits.retry_after_s)},
+        openapi_config=OpenAPIConfig(title="Intentloop gateway", version="1", path="/schema"),
+        logging_config=None,
+        request_max_body_size=None,  # bounded by read_body, before and after inflating
+    )
+
+
+def _refuse(_: Request[Any, Any, Any], fault: BodyFault) -> Response[dict[str, Any]]:
+    """4xx: the value, the limit and what to do; `retry` tells a phone whether the same bytes may work later."""
+    metrics.GATEWAY_REFUSALS.labels(str(fault.status)).inc()
+    body = {"error": fault.reason, "retry": fault.status == 408}
+    headers = {"www-authenticate": "Bearer"} if fault.status == 401 else {}
+    return Response(body, status_code=fault.status, headers=headers)
+
+
+def _ask_again(retry_after_s: int) -> Callable[[Request[Any, Any, Any], UnavailableError], Response[dict[str, Any]]]:
+    def answer(_: Request[Any, Any, Any], error: UnavailableError) -> Response[dict[str, Any]]:
+        metrics.GATEWAY_REFUSALS.labels("503").inc()
+        body = {"error": f"not now: {error}", "retry": True}
+        return Response(body, status_code=503, headers={"retry-after": str(retry_after_s)})
+
+    return answer

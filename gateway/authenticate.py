@@ -1,0 +1,24 @@
+"""Is this one of our apps? A bearer token, compared in constant time, before a byte of the body is read."""
+
+import hmac
+from typing import Any
+
+from litestar.connection import ASGIConnection
+from litestar.handlers import BaseRouteHandler
+
+from gateway.faults import BodyFault
+from gateway.services import services_of
+
+
+def require_device_token(connection: "ASGIConnection[Any, Any, Any, Any]", _: BaseRouteHandler) -> None:
+    """Refuse a request without the device token.
+
+    Raises:
+        BodyFault: 401.
+    """
+    expected = services_of(connection).token
+    if not expected:
+        return  # open, told loudly at start
+    scheme, _space, given = connection.headers.get("authorization", "").partition(" ")
+    if scheme.lower() != "bearer" or not hmac.compare_digest(given.strip().encode("utf-8", "replace"), expected):
+        raise BodyFault(401, "the device token is missing or wrong; send 'Authorization: Bearer <token>'")

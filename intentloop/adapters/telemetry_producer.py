@@ -1,0 +1,132 @@
+"""How does a phone's batch reach Kafka at the rate of a fleet? librdkafka, acks=all, one wake-up a delivery round.
+
+The gateway's own producer: confluent-kafka takes about 1.8 times the requests of aiokafka at half the tail latency
+(bench/gateway_load.py measures both). Facts of the loop itself go through `facts_producer.py`. Idempotence is off: the
+embedded broker has none, and a batch that is stored twice is told apart by its event ids.
+"""
+
+import asyncio
+import threading
+from collections import deque
+
+import msgspec
+from confluent_kafka import KafkaException, Message, Producer
+
+from intentloop.adapters.facts_producer import MAX_REQUEST_BYTES
+from intentloop.adapters.settings import KafkaSection
+from intentloop.errors import ContractError, UnavailableError
+from intentloop.topics import Topic
+
+_POLL_S = 0.1
+_OVERHEAD_BYTES = 4_096  # key, headers and framing of one message
+_MAX_WAITING_KIB = 131_072  # what may wait in memory while the broker is away; more is refused at once
+
+
+class Position(msgspec.Struct, frozen=True):
+    """Where a message is stored."""
+
+    partition: int
+    offset: int
+
+
+_Delivery = tuple["asyncio.Future[Position]", Position | None, str]
+
+
+class TelemetryProducer:
+    """Sends encoded envelopes; one a process is enough. Needs a running event loop from `start` to `stop`.
+
+    Args:
+        kafka: Where the broker is, and which prefix its topics carry.
+        timeout_s: After how long a batch that the broker did not confirm counts as not stored.
+    """
+
+    def __init__(self, kafka: KafkaSection, timeout_s: float) -> None:
+        self._kafka, self._timeout_s = kafka, timeout_s
+        self._producer: Producer | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._delivered: deque[_Delivery] = deque()
+        self._stopping = threading.Event()
+        self._poller = threading.Thread(target=self._poll, name="telemetry-producer", daemon=True)
+
+    def start(self) -> None:
+        """Begin; the broker need not be there yet."""
+        self._loop = asyncio.get_running_loop()
+        self._producer = Producer(_configuration(self._kafka, self._timeout_s))
+        self._poller.start()
+
+    async def stop(self) -> None:
+        """Wait for what is under way, at most the time-out."""
+        if self._producer is not None:
+            await asyncio.to_thread(self._producer.flush, self._timeout_s)
+            self._stopping.set()
+            await asyncio.to_thread(self._poller.join, 5.0)
+            self._producer = None
+
+    async def send(self, topic: Topic, key: str, value: bytes) -> Position:
+        """Store one encoded value; returns when all in-sync replicas have it.
+
+        Raises:
+            ContractError: it is larger than the broker takes.
+            UnavailableError: the broker did not confirm in time; the value may or may not be stored.
+        """
+        if len(value) > MAX_REQUEST_BYTES:
+            raise ContractError(f"{len(value)} bytes are too many for one message, the limit is {MAX_REQUEST_BYTES}")
+        if self._producer is None or self._loop is None:
+            raise ContractError("send before start or after stop")
+        future: asyncio.Future[Position] = self._loop.create_future()
+
+        def on_delivery(error: object, message: Message) -> None:
+            stored = None if error is not None else Position(message.partition() or 0, message.offset() or 0)
+            self._delivered.append((future, stored, str(error)))
+
+        try:
+            self._producer.produce(f"{self._kafka.prefix}{topic.name}", value, key.encode(), on_delivery=on_delivery)
+        except (BufferError, KafkaException) as error:
+            raise UnavailableError(f"Kafka takes no more messages now: {error}") from error
+        return await future
+
+    def ailment(self, topic: Topic) -> str:
+        """Why can this topic not be written? Empty if it can. Blocks up to two seconds; call it in a thread."""
+        if self._producer is None:
+            return "the producer is not started"
+        name = f"{self._kafka.prefix}{topic.name}"
+        try:
+            found = self._producer.list_topics(name, timeout=2.0).topics[name]
+        except KafkaException as error:
+            return f"Kafka at {self._kafka.bootstrap} does not answer: {error}"
+        return "" if len(found.partitions) == topic.partitions else f"topic {name} is not ready: {found.error}"
+
+    def _poll(self) -> None:
+        assert self._producer is not None
+        assert self._loop is not None
+        producer, loop = self._producer, self._loop
+        while not self._stopping.is_set():
+            producer.poll(_POLL_S)
+            if self._delivered and not loop.is_closed():
+                loop.call_soon_threadsafe(self._settle)  # once for a whole round of deliveries
+
+    def _settle(self) -> None:
+        while self._delivered:
+            future, stored, error = self._delivered.popleft()
+            if future.done():  # the request was cancelled
+                continue
+            if stored is None:
+                future.set_exception(UnavailableError(f"Kafka did not confirm: {error}"))
+            else:
+                future.set_result(stored)
+
+
+def _configuration(kafka: KafkaSection, timeout_s: float) -> dict[str, str | int | bool]:
+    return {
+        "bootstrap.servers": kafka.bootstrap,
+        "acks": "all",
+        "enable.idempotence": False,
+        "linger.ms": 2,
+        "message.timeout.ms": int(timeout_s * 1000),
+        "message.max.bytes": MAX_REQUEST_BYTES + _OVERHEAD_BYTES,
+        "queue.buffering.max.kbytes": _MAX_WAITING_KIB,
+        "partitioner": "murmur2_random",  # as Java's and aiokafka's: one user is in one partition, whoever sends
+        "reconnect.backoff.max.ms": 1_000,
+        "topic.metadata.refresh.interval.ms": 30_000,
+        "log_level": 2,
+    }
