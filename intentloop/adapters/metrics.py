@@ -25,3 +25,12 @@ LABEL_SECONDS = Histogram(
 )
 FAN_OUT_RECORDS = Counter("intentloop_fan_out_records_total", "Picked samples by what became of them.", ["outcome"])
 RETRAIN_REQUESTS = Counter("intentloop_retrain_requests_total", "Retrains asked for by this process.")
+
+GATEWAY_EVENTS = Counter("intentloop_gateway_events_total", "Events of phones by what became of them.", ["outcome"])
+GATEWAY_REPAIRS = Counter("intentloop_gateway_repairs_total", "Repairs to events that were kept.", ["note"])
+GATEWAY_REFUSALS = Counter("intentloop_gateway_refusals_total", "Requests refused as a whole, by status.", ["status"])
+GATEWAY_STORE = Histogram(
+    "intentloop_gateway_store_seconds",
+    "Time until Kafka confirmed a batch.",
+    buckets=(0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5),
+)
