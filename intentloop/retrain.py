@@ -5,6 +5,7 @@ after a crash. The reason is written for the person who reads the audit.
 """
 
 from collections.abc import Mapping
+from typing import Literal
 
 import msgspec
 
@@ -45,16 +46,25 @@ class LoopFacts(msgspec.Struct, frozen=True, kw_only=True):
     drift_confirmed: bool = False
 
 
-class Request(msgspec.Struct, frozen=True, tag="request"):
+class Request(msgspec.Struct, frozen=True):
     """Train now."""
 
     reason: str
 
 
-class Wait(msgspec.Struct, frozen=True, tag="wait"):
+class Wait(msgspec.Struct, frozen=True):
     """Do not train now."""
 
     reason: str
+
+
+class Decision(msgspec.Struct, frozen=True, kw_only=True):
+    """The last decision as it is stored for whoever asks why (`Keys.decision`, JSON)."""
+
+    kind: Literal["request", "wait"]
+    reason: str
+    at_ms: int
+    release: str
 
 
 def decide(facts: LoopFacts, rule: RetrainRule) -> Request | Wait:

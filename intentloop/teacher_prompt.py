@@ -33,6 +33,10 @@ JUDGE_SYSTEM = (
     "\n只输出一个数字 0、1、2 或 3。"
 )
 
+TEST_SEQUENCE = (  # what a teacher is asked at start, to see whether its settings work
+    "【行为序列】商详页(便携帐篷,¥199,cat:户外.露营.帐篷,66s) → 商详页(加厚帐篷,¥259,cat:户外.露营.帐篷,12s)"
+)
+
 _SEQUENCE = re.compile(r"<behaviours>\n(.*?)\n</behaviours>", re.DOTALL)
 _PROPOSED = re.compile(r"<answer>\n(.*?)\n</answer>", re.DOTALL)
 _SCORE = re.compile(r"(?<![\d.])([0-3])(?:\s*分)?(?![\d.]|\s*[-/~到])")

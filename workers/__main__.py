@@ -1,0 +1,32 @@
+"""Start the workers: `python -m workers`."""
+
+import asyncio
+import logging
+import sys
+
+from intentloop.errors import ConfigurationError, IntentloopError
+from workers.run_worker import run
+from workers.settings import WorkersSettings
+
+EXIT_CONFIGURATION = 2
+EXIT_BROKEN = 1
+
+
+def main() -> None:
+    """Read the settings once and work until told to stop."""
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    for noisy in ("httpx", "httpx2", "httpcore", "openai", "kafka", "aiokafka"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+    log = logging.getLogger("workers")
+    try:
+        asyncio.run(run(WorkersSettings()))
+    except ConfigurationError as error:
+        log.critical("workers cannot start: %s", error)
+        sys.exit(EXIT_CONFIGURATION)
+    except IntentloopError as error:
+        log.critical("workers ended: %s", error)
+        sys.exit(EXIT_BROKEN)
+
+
+if __name__ == "__main__":
+    main()
