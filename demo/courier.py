@@ -6,7 +6,7 @@ gateway corrects a phone's clock by it and a waiting batch must not be shifted b
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 
 import msgspec
@@ -43,10 +43,9 @@ class Courier:
         self._random = Random(f"courier-{phone}")
         self._wake = asyncio.Event()
 
-    def put(self, report: Report) -> None:
+    def put(self, report: Report, event_ids: Sequence[str]) -> None:
         """Take one batch over; it is on disk when this returns."""
-        batch = Batch(report.batch_id, self.phone, _encode(report))
-        self._outbox.add(batch, [event.event_id for event in report.events])
+        self._outbox.add(Batch(report.batch_id, self.phone, _encode(report)), event_ids)
         self._wake.set()
 
     async def carry(self) -> None:

@@ -174,11 +174,13 @@ class Feeder:
     def _hand_over(self, courier: Courier, user_id: str, batch_id: str, events: Sequence[Event]) -> None:
         """In parts of a batch's size; the last is named so that a restart knows the visit as whole."""
         for start in range(0, len(events), BATCH_EVENTS):
-            part = tuple(events[start : start + BATCH_EVENTS])
+            part = events[start : start + BATCH_EVENTS]
             is_last = start + BATCH_EVENTS >= len(events)
             name = f"{batch_id}-end" if is_last else f"{batch_id}-{start}"
             if not self._ground.outbox.knows(name):
-                courier.put(Report(batch_id=name, user_id=user_id, device_id=f"replay-{user_id}", events=part))
+                written = tuple(msgspec.Raw(msgspec.json.encode(event)) for event in part)
+                report = Report(batch_id=name, user_id=user_id, device_id=f"replay-{user_id}", events=written)
+                courier.put(report, [event.event_id for event in part])
 
 
 def _event_id(row: readers.Row) -> str:

@@ -19,7 +19,7 @@ from demo.uplink import Report, Uplink
 from intentloop import shoppers
 from intentloop.adapters.clock import now_ms
 from intentloop.errors import IntentloopError, UnavailableError
-from intentloop.events import Event
+from intentloop.events import Behaviour, Event
 
 log = logging.getLogger("phones")
 
@@ -160,10 +160,17 @@ class Phone:
             device_id=self.owner.device_id,
             device_model=self.owner.device_model,
             app_version="demo-1",
-            events=tuple(self._pending),
+            events=tuple(self._written(event) for event in self._pending),
         )
-        courier.put(report)
+        courier.put(report, [event.event_id for event in self._pending])
         self._pending = []
+
+    def _written(self, event: Event) -> msgspec.Raw:
+        """The event as the app writes it; an app has bugs, and now and then writes a time that is none."""
+        text = msgspec.json.encode(event)
+        if isinstance(event, Behaviour) and self._random.random() < self._section.broken_ratio:
+            text = text.replace(b'"ts_ms":', b'"ts_ms":"soon","was":', 1)
+        return msgspec.Raw(text)
 
     def _stamp(self) -> phone.Stamp:
         self._numbers["event"] += 1

@@ -6,6 +6,7 @@ once, acknowledged or not. Not here: sending (`uplink.py`).
 
 import sqlite3
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
@@ -97,12 +98,25 @@ class Outbox:
 
     def sent(self) -> Sent:
         """What was handed over so far?"""
-        events, batches, waiting, refused = self._database.execute(
-            "SELECT (SELECT count(*) FROM events), count(*), coalesce(sum(acknowledged = 0), 0), "
-            "coalesce(sum(acknowledged = 2), 0) FROM batches"
-        ).fetchone()
-        return Sent(events=events, batches=batches, waiting=waiting, refused=refused)
+        return _count(self._database)
 
     def close(self) -> None:
         """Give the file back."""
         self._database.close()
+
+
+def read_sent(path: Path) -> Sent:
+    """What does the outbox of another process say? Zeros before there is one."""
+    try:
+        with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=20.0)) as database:
+            return _count(database)
+    except sqlite3.OperationalError:  # not there, or its tables are being made
+        return Sent(events=0, batches=0, waiting=0, refused=0)
+
+
+def _count(database: sqlite3.Connection) -> Sent:
+    events, batches, waiting, refused = database.execute(
+        "SELECT (SELECT count(*) FROM events), count(*), coalesce(sum(acknowledged = 0), 0), "
+        "coalesce(sum(acknowledged = 2), 0) FROM batches"
+    ).fetchone()
+    return Sent(events=events, batches=batches, waiting=waiting, refused=refused)

@@ -25,6 +25,7 @@ class PhonesSection(Section):
     intents: tuple[float, float, float] = (0.4, 0.33, 0.27)
     flush_s: float = Field(default=3.0, gt=0)
     resend_ratio: float = Field(default=0.02, ge=0, le=1)
+    broken_ratio: float = Field(default=0.001, ge=0, le=1)
     skewed_ratio: float = Field(default=0.1, ge=0, le=1)
     off_ratio: float = Field(default=0.02, ge=0, le=1)
     engine_threads: int = Field(default=1, ge=1)

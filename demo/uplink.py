@@ -10,7 +10,6 @@ import httpx
 import msgspec
 
 from intentloop.errors import UnavailableError
-from intentloop.events import Event
 from intentloop.release import Manifest
 
 TIMEOUT_S = 10.0
@@ -18,7 +17,10 @@ _RETRYABLE = {401, 408, 425, 429}  # 401: a gateway that is starting anew may no
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One batch as a phone writes it; what the gateway makes of it is `events.Envelope`."""
+    """One batch as a phone writes it; what the gateway makes of it is `events.Envelope`.
+
+    Events are JSON as the app wrote it, which is not always right.
+    """
 
     batch_id: str
     user_id: str
@@ -27,7 +29,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     app_version: str = ""
     schema_version: int = 1
     sent_at_ms: int | None = None
-    events: tuple[Event, ...] = ()
+    events: tuple[msgspec.Raw, ...] = ()
 
 
 class RefusedError(Exception):
@@ -73,7 +75,7 @@ class Uplink:
 
     async def manifest(self, version: str) -> Manifest:
         """What is this release?"""
-        return msgspec.json.decode(await self._get(f"/v1/models/{version}/manifest", {}), type=Manifest)
+        return msgspec.json.decode(await self._get(f"/v1/models/{version}/manifest.json", {}), type=Manifest)
 
     async def file(self, version: str, name: str) -> bytes:
         """One file of a release, whole."""

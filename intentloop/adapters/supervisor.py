@@ -54,6 +54,7 @@ class _Running:
         self.next_start_s = 0.0
         self.ends = 0
         self.restarts = 0
+        self.once = False
 
 
 class Supervisor:
@@ -75,6 +76,25 @@ class Supervisor:
         running = _Running(spec)
         self._running[spec.name] = running
         self._spawn(running)
+
+    async def run(self, spec: ProcessSpec, tries: int = 3) -> None:
+        """Run one process to its end, again when it failed: what it does must be the same twice as once.
+
+        Raises:
+            UnavailableError: it failed `tries` times.
+        """
+        for _ in range(tries):
+            running = _Running(spec)
+            running.once = True
+            self._running[spec.name] = running
+            self._spawn(running)
+            while _alive(running):
+                await asyncio.sleep(0.05)
+            code = running.process.returncode if running.process else None
+            self._running.pop(spec.name, None)
+            if code == 0:
+                return
+        raise UnavailableError(f"{spec.name} failed {tries} times; see {self.log(spec.name)}")
 
     def pids(self) -> dict[str, int]:
         """Which processes run now?"""
@@ -119,6 +139,8 @@ class Supervisor:
 
     def _look_after(self, running: _Running) -> None:
         now_s = time.monotonic()
+        if running.once:
+            return
         if running.process is None:
             if now_s >= running.next_start_s:
                 running.restarts += 1
