@@ -53,7 +53,9 @@ def parse(raw: str, simplify: Callable[[str], str] = str) -> Answer | AnswerFaul
         raw: The whole reply as it came.
         simplify: Maps traditional characters to simplified ones; identity where the caller has no table.
     """
-    text = raw.rsplit("</think>", 1)[-1].removeprefix("<think>").strip().removesuffix("<|im_end|>").strip()
+    text = raw.rsplit("</think>", 1)[-1].strip().removesuffix("<|im_end|>").strip()
+    if text.startswith("<think>"):
+        return AnswerFault("format", "the thinking never ended")
     if "\ufffd" in text:
         return AnswerFault("format", "holds U+FFFD: bytes were lost on the way")
     if is_degenerate(text):

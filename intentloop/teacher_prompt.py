@@ -39,7 +39,7 @@ TEST_SEQUENCE = (  # what a teacher is asked at start, to see whether its settin
 
 _SEQUENCE = re.compile(r"<behaviours>\n(.*?)\n</behaviours>", re.DOTALL)
 _PROPOSED = re.compile(r"<answer>\n(.*?)\n</answer>", re.DOTALL)
-_SCORE = re.compile(r"(?<![\d.])([0-3])(?:\s*分)?(?![\d.]|\s*[-/~到])")
+_NUMBER = re.compile(r"\d+(?:\.\d+)?")
 
 
 def label_message(sequence: str) -> str:
@@ -72,9 +72,8 @@ def judge_request_in(message: str) -> tuple[str, tuple[str, ...]] | None:
 
 def score_in(reply: str) -> int | None:
     """Which score from 0 to 3 does the judge give? None when the reply names none, or several that differ."""
-    text = reply.rsplit("</think>", 1)[-1].translate(str.maketrans("０１２３", "0123"))
-    scores = {int(found) for found in _SCORE.findall(text)}
-    return scores.pop() if len(scores) == 1 else None
+    found = {float(number) for number in _NUMBER.findall(reply.rsplit("</think>", 1)[-1])}
+    return int(found.pop()) if len(found) == 1 and found <= {0.0, 1.0, 2.0, 3.0} else None
 
 
 def _boxed(text: str) -> str:

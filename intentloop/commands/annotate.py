@@ -1,7 +1,7 @@
 """`intentloop annotate`: a person labels what teachers could not, seeing the behaviour and nothing else.
 
-One line an answer, as the model would say it: `闲逛`, `比价犹豫|k1;k2`, `场景购物|k1;k2`. An empty line or `q` gives the sample
-back and ends. A golden user's label judges models, all others train them.
+One line an answer, as the model would say it: `闲逛`, `比价犹豫|k1;k2`, `场景购物|k1;k2`. An empty line or `q` gives
+the sample back and ends. A golden user's label judges models, all others train them.
 """
 
 import asyncio
