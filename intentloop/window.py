@@ -15,9 +15,9 @@ from intentloop.events import Behaviour
 from intentloop.ids import label_code
 from intentloop.timeline import Clock
 
-ID_BYTES = 5  # 40 bits: two of 224 remembered ids of a user meet by chance once in 2e10 events
-MAX_IDS = 224  # more than `events.MAX_EVENTS`, so that a whole batch sent again is recognised
-MAX_RECENT = 24  # things seen within the debounce window
+ID_BYTES = 5  # 40 bits: two of 208 remembered ids of a user meet by chance once in 2e10 events
+MAX_IDS = 208  # more than `events.MAX_EVENTS`, so that a whole batch sent again is recognised
+MAX_RECENT = 12  # things seen within the debounce window
 MAX_TOPS = 16  # top categories that this user's inferences have read
 
 

@@ -61,6 +61,7 @@ class BatchApplier:
                     watermark + 1,
                     earliest[partition] - 1,
                 )
+        log.info("partitions begin at offsets %s", dict(sorted(self._next.items())))
         return dict(self._next)
 
     async def apply(self, records: Sequence[Record]) -> int:

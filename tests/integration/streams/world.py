@@ -181,8 +181,9 @@ async def assert_as_replayed(kafka: KafkaSection, redis: Redis, keys: Keys, trut
     assert not wrong, f"{len(wrong)} of {len(names)} states differ"
     assert await read_counts(redis, keys) == {name: count for name, count in truth.counts.items() if count}
     duplicates: dict[str, int] = {}
-    for topic in OUTPUTS:
-        sent = [(identity(topic, one.value or b""), one.value) for one in await read_records(kafka, topic)]
+    found = await asyncio.gather(*(read_records(kafka, topic) for topic in OUTPUTS))
+    for topic, records in zip(OUTPUTS, found, strict=True):
+        sent = [(identity(topic, one.value or b""), one.value) for one in records]
         assert set(sent) == set(truth.outputs[topic.name].items()), topic.name
         duplicates[topic.name] = len(sent) - len(set(sent))
     return duplicates

@@ -1,0 +1,189 @@
+"""One or two real workers: bad records, a second worker, fences, a broker that began anew, health."""
+
+import asyncio
+import subprocess
+import urllib.error
+import urllib.request
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from redis.asyncio import Redis
+
+from intentloop.adapters import embedded
+from intentloop.adapters.codec import DECODERS, encode
+from intentloop.adapters.keys import Keys
+from intentloop.adapters.settings import KafkaSection, RedisSection
+from intentloop.adapters.state_store import read_counts
+from intentloop.adapters.topics_admin import ensure_topics
+from intentloop.topics import PICKED, TELEMETRY
+from streams.fold_records import DEAD
+from tests.integration.streams import world
+
+BAD = (
+    b'{"batch_id":"b","user_id":"u","device_id":"d","events":[{"kind":"behaviour","dwell_ms":"a string"}]}',
+    b"\xff\xfe\x00",
+    b"",
+    b"[]",
+    None,
+)
+
+
+class Scene:
+    """One test's broker, Redis and worker processes."""
+
+    def __init__(self, kafka: KafkaSection, section: RedisSection, directory: Path) -> None:
+        self.kafka, self.section, self.directory = kafka, section, directory
+        self.keys = Keys(section.prefix)
+        self.redis = Redis.from_url(section.url)
+        self.workers: list[subprocess.Popen[bytes]] = []
+
+    def start(self, **extra: str) -> subprocess.Popen[bytes]:
+        log = self.directory / f"worker{len(self.workers)}.log"
+        self.workers.append(world.start_worker(self.kafka, self.section, log, **extra))
+        return self.workers[-1]
+
+    def log(self, number: int) -> str:
+        return (self.directory / f"worker{number}.log").read_text()
+
+    async def shared_out(self, each: int, timeout_s: float = 30) -> None:
+        """Until every worker has been given that many partitions."""
+        async with asyncio.timeout(timeout_s):
+            while any(self.partitions(number) != each for number in range(len(self.workers))):
+                await asyncio.sleep(0.1)
+
+    def partitions(self, number: int) -> int:
+        lines = [line for line in self.log(number).splitlines() if "partitions begin at offsets" in line]
+        return lines[-1].count(":") - lines[0].split("partitions")[0].count(":") if lines else 0
+
+    async def truth(self) -> world.Truth:
+        return world.replay(await world.read_records(self.kafka, TELEMETRY), self.keys)
+
+    async def applied(self, truth: world.Truth, timeout_s: float = 45) -> None:
+        await world.wait_for_watermarks(self.redis, self.keys, truth.watermarks, timeout_s)
+
+
+@asynccontextmanager
+async def scene(kafka: KafkaSection, section: RedisSection, directory: Path) -> AsyncIterator[Scene]:
+    ensure_topics(kafka)
+    opened = Scene(kafka, section, directory)
+    try:
+        yield opened
+    finally:
+        for worker in opened.workers:
+            if worker.poll() is None:
+                worker.kill()
+                worker.wait()
+        await opened.redis.aclose()
+
+
+def envelopes(count: int, seed: int = 3) -> Iterator[tuple[str, bytes | None]]:
+    for envelope in world.traffic(seed, count, users=40):
+        yield envelope.user_id, encode(envelope)
+
+
+async def wait_exit(worker: subprocess.Popen[bytes], timeout_s: float = 30) -> int:
+    return await asyncio.wait_for(asyncio.to_thread(worker.wait), timeout_s)
+
+
+def get(port: int, path: str) -> tuple[int, bytes]:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as response:
+            return response.status, response.read()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read()
+
+
+def test_bad_records_go_to_the_dead_letters_and_their_neighbours_go_on(
+    kafka: KafkaSection, redis_section: RedisSection, tmp_path: Path
+) -> None:
+    async def run() -> None:
+        async with scene(kafka, redis_section, tmp_path) as here:
+            good = list(envelopes(60))
+            await world.send(kafka, [*good[:30], *(("user1", bad) for bad in BAD), *good[30:]])
+            port = embedded.free_port()
+            worker = here.start(INTENTLOOP_HEALTH__PORT=str(port))
+            truth = await here.truth()
+            await here.applied(truth)
+            await world.assert_as_replayed(kafka, here.redis, here.keys, truth)
+            letters = [
+                DECODERS[DEAD.name].decode(one.value or b"") for one in await world.read_records(kafka, DEAD, 1.0)
+            ]
+            whole = [letter for letter in letters if letter.index == -1]
+            assert len(whole) == len(BAD)
+            assert {letter.reason.partition(":")[0] for letter in whole} == {"not an envelope", "tombstone"}
+            assert {letter.size_bytes for letter in whole} == {len(bad or b"") for bad in BAD}
+            assert (await read_counts(here.redis, here.keys))["undecodable"] == len(BAD)
+            await here.redis.script_flush()  # what a restart or failover of Redis does
+            await world.send(kafka, envelopes(20, seed=4))
+            await here.applied(await here.truth())
+            assert get(port, "/health")[0] == 200
+            assert b'intentloop_stream_events_total{outcome="applied"}' in get(port, "/metrics")[1]
+            assert worker.poll() is None
+
+    asyncio.run(run())
+
+
+def test_when_one_of_two_workers_is_killed_the_other_does_its_work(
+    kafka: KafkaSection, redis_section: RedisSection, tmp_path: Path
+) -> None:
+    async def run() -> None:
+        async with scene(kafka, redis_section, tmp_path) as here:
+            here.start()
+            survivor = here.start()
+            await here.shared_out(4)
+            await world.send(kafka, envelopes(300))
+            await here.applied(await here.truth())
+            here.workers[0].kill()
+            here.workers[0].wait()
+            await world.send(kafka, envelopes(300, seed=4))
+            truth = await here.truth()
+            await here.applied(truth)
+            await world.assert_as_replayed(kafka, here.redis, here.keys, truth)
+            assert survivor.poll() is None
+
+    asyncio.run(run())
+
+
+def test_a_foreign_watermark_stops_the_worker_without_writing(
+    kafka: KafkaSection, redis_section: RedisSection, tmp_path: Path
+) -> None:
+    async def run() -> None:
+        async with scene(kafka, redis_section, tmp_path) as here:
+            worker = here.start()
+            await world.send(kafka, envelopes(100))
+            truth = await here.truth()
+            await here.applied(truth)
+            for partition in truth.watermarks:
+                await here.redis.set(here.keys.watermark(partition), 5)
+            before = await read_counts(here.redis, here.keys)
+            await world.send(kafka, envelopes(50, seed=5))
+            assert await wait_exit(worker) == 70
+            assert "another worker owns the partition" in here.log(0)
+            assert await read_counts(here.redis, here.keys) == before
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("reset", [False, True])
+def test_watermarks_of_another_broker_stop_the_worker_unless_it_may_begin_anew(
+    reset: bool, kafka: KafkaSection, redis_section: RedisSection, tmp_path: Path
+) -> None:
+    async def run() -> None:
+        async with scene(kafka, redis_section, tmp_path) as here:
+            await here.redis.hset(here.keys.broker_epoch, mapping={"epoch": "old-broker", "resets": 0})
+            await here.redis.set(here.keys.watermark(0), 10_000)
+            worker = here.start(INTENTLOOP_STREAMS__RESET_ON_NEW_BROKER=str(reset).lower())
+            if not reset:
+                assert await wait_exit(worker) == 78
+                assert "old-broker" in here.log(0)
+                return
+            await world.send(kafka, envelopes(40))
+            await here.applied(await here.truth())
+            samples = await world.read_records(kafka, PICKED, 1.0)
+            assert samples
+            assert all(b'"id":"sample.r1-' in (one.value or b"") for one in samples), "ids differ from before the reset"
+
+    asyncio.run(run())

@@ -1,0 +1,190 @@
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from intentloop.drift import DriftRule
+from intentloop.events import Behaviour, Envelope, Rejection
+from intentloop.fold import FoldRule
+from intentloop.ids import label_code
+from intentloop.picks import PickRule
+from intentloop.window import UserState, pack, unpack
+from tests.unit.core_streams.make import NOW_MS, PHONE_CASE, TENT, envelope, inference, run, skipped, view
+
+OUTCOMES = ("applied", "inferences", "skipped", "late", "quarantined", "rejected", "duplicates")
+DAY_MS = 86_400_000
+
+
+def accounted(counts: dict[str, int]) -> int:
+    return sum(counts.get(outcome, 0) for outcome in OUTCOMES)
+
+
+def test_a_resent_batch_is_counted_once() -> None:
+    first = [view("e1", NOW_MS), view("e2", NOW_MS + 1), view("e3", NOW_MS + 2)]
+    again = [*first, view("e4", NOW_MS + 3)]  # case T01
+    resent = run(envelope(*first), envelope(*again, batch_id="b1-retry"))
+    once = run(envelope(*again))
+    assert resent.counts["applied"] == 4
+    assert resent.counts["duplicates"] == 3
+    assert resent.state.labels == once.state.labels
+    assert resent.state.seen == once.state.seen
+
+
+def test_a_batch_of_200_sent_again_is_recognised_whole() -> None:
+    events = [view(f"e{number}", NOW_MS + number) for number in range(200)]
+    folded = run(envelope(*events), envelope(*events))
+    assert (folded.counts["applied"], folded.counts["duplicates"]) == (200, 200)
+
+
+def test_a_clock_days_ahead_does_not_move_the_user_into_the_future() -> None:
+    ahead = NOW_MS + 3 * DAY_MS
+    shifted = envelope(view("e1", ahead - 10_000), received_ms=NOW_MS, sent_ms=ahead)
+    folded = run(shifted, envelope(view("e2", NOW_MS + 5_000), received_ms=NOW_MS + 6_000))
+    assert folded.counts["applied"] == 2  # case T04
+    assert folded.state.clock.newest_ms == NOW_MS + 5_000
+
+
+def test_old_events_of_a_new_user_count_at_their_own_time() -> None:
+    old = NOW_MS - 4 * DAY_MS
+    folded = run(envelope(view("e1", old), received_ms=NOW_MS))  # case T05
+    assert folded.counts["applied"] == 1
+    assert folded.state.clock.newest_ms == old
+
+
+def test_an_event_of_1970_is_set_aside_with_a_reason_and_the_rest_goes_on() -> None:
+    folded = run(envelope(view("e1", 1_827), view("e2", NOW_MS)))  # case T07
+    assert (folded.counts["quarantined"], folded.counts["applied"]) == (1, 1)
+    (letter,) = folded.dead
+    assert (letter.source_partition, letter.source_offset, letter.index) == (3, 17, 0)
+    assert "1827" in letter.reason
+    assert '"e1"' in letter.excerpt
+
+
+def test_out_of_order_is_ordered_and_late_is_counted_late() -> None:
+    events = [view(f"e{seq}", NOW_MS + ts * 1_000, f"a.b.{seq}") for seq, ts in ((5, 50), (3, 30), (4, 40))]
+    late = envelope(view("e1", NOW_MS + 10_000, "a.b.1"), received_ms=NOW_MS + 51_000 + 2_400_000)
+    folded = run(envelope(*events, received_ms=NOW_MS + 51_000), late)  # case T09
+    assert folded.state.labels == tuple(label_code(f"a.b.{seq}") for seq in (3, 4, 5))
+    assert (folded.counts["applied"], folded.counts["late"]) == (3, 1)
+
+
+def test_noise_and_repeats_are_counted_as_applied_and_leave_no_label() -> None:
+    again = msgspec.structs.replace(view("e1", NOW_MS), event_id="e3", ts_ms=NOW_MS + 30_000)
+    folded = run(envelope(view("e1", NOW_MS), view("e2", NOW_MS + 1, action="exposure"), again))
+    assert (folded.counts["applied"], folded.counts["noise"], folded.counts["repeats"]) == (3, 1, 1)
+    assert folded.state.labels == (label_code(TENT),)
+
+
+def browse(category: str, start: int, count: int = 3) -> list[Behaviour]:
+    return [view(f"{category}{start + n}", NOW_MS + (start + n) * 1_000, category) for n in range(count)]
+
+
+def test_one_drift_fires_once_until_the_next_inference() -> None:
+    rule = FoldRule(drift=DriftRule(window=3), pick=PickRule(random_ratio=1.0))
+    before = envelope(
+        *browse(TENT, 0), inference("i1", "比价犹豫|帐篷", ts_ms=NOW_MS + 3_000), received_ms=NOW_MS + DAY_MS
+    )
+    after = envelope(*browse(PHONE_CASE, 10, 6), received_ms=NOW_MS + DAY_MS)
+    folded = run(before, after, rule=rule)
+    assert folded.counts["drifts"] == 1
+    assert folded.drifted is not None
+    assert folded.drifted.id == "drift-3-18-0"
+    assert folded.drifted.before == (label_code(TENT),) * 3
+    assert folded.drifted.after == (label_code(PHONE_CASE),) * 3
+    (score,) = folded.drifted.scores
+    # one category before, another after: no entropy change, nothing shared, divergence of 1 bit = ln 2
+    assert score.total == pytest.approx(0.3 + 0.3 * 0.6931471805599453)
+    assert score.switched
+    assert folded.state.live.stale
+    again = envelope(
+        inference("i2", "比价犹豫|帐篷", ts_ms=NOW_MS + 20_000), *browse(TENT, 30), received_ms=NOW_MS + DAY_MS
+    )
+    armed = run(before, after, again, rule=rule)
+    assert armed.counts["drifts"] == 2
+    assert "drifted" in armed.picked[-1].reasons
+    assert not armed.state.armed
+
+
+def test_an_inference_makes_a_trigger_and_a_pick_with_derived_ids() -> None:
+    everyone = FoldRule(pick=PickRule(random_ratio=1.0))
+    folded = run(envelope(view("e1"), inference("i1", "比价犹豫|帐篷", ts_ms=NOW_MS + 1)), rule=everyone)
+    (trigger,), (sample,) = folded.triggered, folded.picked
+    assert (trigger.id, sample.id) == ("trigger-3-17-1", "sample-3-17-1")
+    assert folded.counts["triggers"] == folded.counts["picked"] == folded.counts["picked_random"] == 1
+    assert sample.random
+
+
+def test_a_degenerate_answer_is_no_sample_even_by_chance() -> None:
+    everyone = FoldRule(pick=PickRule(random_ratio=1.0))
+    folded = run(envelope(inference("i1", "!!!!!!!!!!!!")), rule=everyone)
+    assert folded.picked == ()
+    assert folded.counts["inferences"] == folded.counts["faults_degenerate:v7"] == 1
+    assert folded.counts["intent_闲逛"] == 0
+
+
+def test_the_budget_of_an_hour_bounds_hard_picks() -> None:
+    rule = FoldRule(pick=PickRule(random_ratio=0.0, budget_per_hour=2))
+    faults = [inference(f"i{number}", "买买买", ts_ms=NOW_MS + number) for number in range(5)]
+    folded = run(envelope(*faults), rule=rule)
+    assert folded.counts["picked"] == 2
+    assert folded.spending.hours == ((NOW_MS // 3_600_000, 2),)
+
+
+def test_rejected_events_are_counted_once_although_the_batch_comes_again() -> None:
+    one = msgspec.structs.replace(envelope(view("e1")), rejected=(Rejection(1, "no ts"), Rejection(2, "no ts")))
+    folded = run(one, one)
+    assert (folded.counts["rejected"], folded.counts["duplicates"]) == (2, 3)
+
+
+def test_skipped_inferences_are_counted_by_check() -> None:
+    folded = run(envelope(skipped("s1")))
+    assert folded.counts["skipped"] == folded.counts["skipped_fatigued"] == 1
+
+
+EVENT = st.builds(
+    lambda number, ts, kind: (
+        view(f"e{number}", ts, f"a.b.{number % 4}")
+        if kind == 0
+        else skipped(f"e{number}", ts)
+        if kind == 1
+        else inference(f"e{number}", ("闲逛", "比价犹豫|帐篷", "!!!!!!!!")[number % 3], ts_ms=ts)
+    ),
+    st.integers(0, 60),
+    st.one_of(st.integers(NOW_MS - 7_200_000, NOW_MS), st.just(1_827)),
+    st.integers(0, 2),
+)
+ENVELOPES = st.lists(st.lists(EVENT, max_size=8), max_size=8).map(
+    lambda batches: [envelope(*events, batch_id=f"b{index}") for index, events in enumerate(batches)]
+)
+
+
+@settings(deadline=None, max_examples=60)
+@given(ENVELOPES)
+def test_every_event_is_accounted_for_exactly_once(envelopes: list[Envelope]) -> None:
+    counts = run(*envelopes).counts
+    assert accounted(counts) == counts["events_in"] == sum(len(one.events) for one in envelopes)
+
+
+@settings(deadline=None, max_examples=60)
+@given(ENVELOPES, st.data())
+def test_sending_any_batch_again_changes_nothing_but_duplicates(envelopes: list[Envelope], data: st.DataObject) -> None:
+    straight = run(*envelopes)
+    doubled: list[Envelope] = []
+    for one in envelopes:
+        doubled.append(one)
+        if data.draw(st.booleans()):
+            doubled.append(msgspec.structs.replace(data.draw(st.sampled_from(doubled)), batch_id="again"))
+    again = run(*doubled)
+    assert again.state == straight.state
+    assert again.counts["drifts"] == straight.counts["drifts"]
+    for outcome in OUTCOMES[:-1]:
+        assert again.counts[outcome] == straight.counts[outcome]
+
+
+@settings(deadline=None, max_examples=40)
+@given(ENVELOPES, st.integers(0, 8))
+def test_stopping_and_packing_between_any_two_envelopes_changes_nothing(envelopes: list[Envelope], cut: int) -> None:
+    straight = run(*envelopes)
+    first = run(*envelopes[:cut])
+    assert pack(run(*envelopes[cut:], state=unpack(pack(first.state))).state) == pack(straight.state)
+    assert isinstance(straight.state, UserState)

@@ -1,0 +1,76 @@
+"""A batch may be cut anywhere, and bad records are set aside: the result is the same."""
+
+import itertools
+from collections import Counter
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from intentloop.adapters.codec import encode
+from intentloop.adapters.keys import Keys
+from intentloop.fold import FoldRule
+from streams.fold_records import DEAD, FoldContext, Output, Record, decode, fold_batch, state_keys
+from tests.unit.core_streams.make import NOW_MS, envelope, inference, view
+
+CONTEXT = FoldContext(Keys("t"), FoldRule())
+
+
+def record(offset: int, user: int, partition: int = 0) -> Record:
+    ts_ms = NOW_MS + offset * 40_000
+    one = envelope(
+        view(f"e{offset}", ts_ms, f"a.b.{offset % 5}"),
+        inference(f"i{offset}", ("买买买", "闲逛", "比价犹豫|帐篷")[offset % 3], ts_ms=ts_ms + 1),
+        received_ms=ts_ms + 10,
+    )
+    value = encode(one).replace(b'"user_id":"u1"', f'"user_id":"u{user}"'.encode())
+    return Record(partition, offset, value)
+
+
+def run(records: list[Record], cuts: list[int]) -> tuple[dict[str, bytes], Counter[str], list[tuple[str, bytes]]]:
+    store: dict[str, bytes] = {}
+    counts: Counter[str] = Counter()
+    outputs: list[Output] = []
+    bounds = [0, *sorted(cuts), len(records)]
+    for start, end in itertools.pairwise(bounds):
+        batch = decode(records[start:end], CONTEXT.rule)
+        found = {key: store.get(key) for key in state_keys(batch, CONTEXT.keys)}
+        outcome = fold_batch(batch, found, {0: -1, 1: -1}, CONTEXT)
+        for write in outcome.writes:
+            store |= write.states
+            counts.update(write.counts)
+        outputs.extend(outcome.outputs)
+    return store, counts, sorted((output.topic.name, encode(output.fact)) for output in outputs)
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 1)), min_size=1, max_size=20), st.data())
+def test_where_batches_are_cut_does_not_matter(users: list[tuple[int, int]], data: st.DataObject) -> None:
+    records = [record(offset, user, partition) for offset, (user, partition) in enumerate(users)]
+    cuts = data.draw(st.lists(st.integers(0, len(records)), max_size=4))
+    assert run(records, cuts) == run(records, [])
+
+
+def test_bad_records_become_dead_letters_and_move_the_watermark() -> None:
+    values = [b"\xff\xfe\x00", b"", b"[]", None, encode(envelope(received_ms=5)), b'{"batch_id":"\\ud800"}']
+    records = [record(0, 1), *(Record(0, 1 + index, value) for index, value in enumerate(values))]
+    outcome = fold_batch(
+        decode(records, CONTEXT.rule),
+        dict.fromkeys(state_keys(decode(records, CONTEXT.rule), CONTEXT.keys)),
+        {0: -1},
+        CONTEXT,
+    )
+    (write,) = outcome.writes
+    assert write.watermark == len(values)
+    assert write.counts["undecodable"] == len(values)
+    assert write.counts["records"] == len(records)
+    letters = [output for output in outcome.outputs if output.topic == DEAD]
+    assert [letter.key for letter in letters] == [f"0-{1 + index}" for index in range(len(values))]
+
+
+def test_each_partition_is_written_by_itself_from_its_own_watermark() -> None:
+    records = [record(4, 1, 0), record(9, 1, 1)]
+    batch = decode(records, CONTEXT.rule)
+    outcome = fold_batch(batch, dict.fromkeys(state_keys(batch, CONTEXT.keys)), {0: 3, 1: 8}, CONTEXT)
+    assert [(write.partition, write.expected, write.watermark) for write in outcome.writes] == [(0, 3, 4), (1, 8, 9)]
+    assert all(":{0}:" in key for key in outcome.writes[0].states)
+    assert all(":{1}:" in key for key in outcome.writes[1].states)
