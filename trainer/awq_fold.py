@@ -1,0 +1,66 @@
+"""How does AWQ make a model easier to round? It scales channels that matter up and their inputs down.
+
+autoawq searches the scales; here they are only folded into a plain checkpoint, and the device's converter rounds. Its
+own data loader joins samples and drops what is longer than a block, so each calibration row is one whole sample,
+repeated up to the longest one's length: every token is used, and none of another sample is near it (faults M11, M12).
+"""
+
+from collections.abc import Sequence
+from itertools import chain, islice, repeat
+from pathlib import Path
+
+from intentloop.errors import ContractError
+from trainer.rule import QuantRule
+
+
+def fold(source: Path, directory: Path, rows: Sequence[Sequence[int]], rule: QuantRule, block: int) -> int:
+    """Write `source` with AWQ scales folded in.
+
+    Args:
+        rows: Tokens of whole calibration samples, prompt and answer.
+        block: Inputs that share a scale when the converter rounds.
+    Returns:
+        How many calibration tokens were used, repeats not counted.
+    Raises:
+        ContractError: fewer tokens than the rule's floor, or autoawq used other rows than it was given.
+    """
+    import torch
+    from awq import AutoAWQForCausalLM
+
+    from trainer import checkpoint
+
+    equal = calibration_rows(rows, rule.calibration_floor_tokens)
+    model = AutoAWQForCausalLM.from_pretrained(
+        str(source), torch_dtype=torch.float32, device_map="cpu", safetensors=True, local_files_only=True
+    )
+    model.quantize(
+        None,
+        quant_config={"zero_point": True, "q_group_size": block, "w_bit": rule.quant_bit, "version": "GEMM"},
+        calib_data=equal,
+        export_compatible=True,
+        apply_clip=rule.awq_clip,
+        max_calib_samples=len(equal),
+        max_calib_seq_len=len(equal[0]),
+        n_parallel_calib_samples=16,
+    )
+    used = tuple(model.quantizer.inps.shape[:2])
+    if used != (len(equal), len(equal[0])):
+        raise ContractError(f"autoawq calibrated on {used} (rows, tokens), given were {(len(equal), len(equal[0]))}")
+    checkpoint.save(model.model, source, directory, [])
+    return sum(len(row) for row in rows)
+
+
+def calibration_rows(rows: Sequence[Sequence[int]], floor_tokens: int) -> list[list[int]]:
+    """Bring samples to one length by repeating each; refuse a set that is too small before minutes are spent.
+
+    Raises:
+        ContractError: the samples hold fewer than `floor_tokens` tokens.
+    """
+    tokens = sum(len(row) for row in rows)
+    if tokens < floor_tokens or not rows:
+        raise ContractError(
+            f"{len(rows)} calibration samples hold {tokens} tokens: 0 blocks of use, at least {floor_tokens} tokens "
+            "are needed; label more samples or lower calibration_floor_tokens"
+        )
+    longest = max(len(row) for row in rows)
+    return [list(islice(chain.from_iterable(repeat(row)), longest)) for row in rows]

@@ -1,0 +1,87 @@
+"""How are models loaded and saved without a silent change?
+
+Weights are safetensors only. The tokenizer's files are copied byte for byte and never saved again, since a saved one
+may differ. Every save is followed by a reload that must give the same logits.
+"""
+
+import shutil
+from pathlib import Path
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.utils import logging as transformers_logging
+
+from intentloop.errors import ContractError
+
+transformers_logging.disable_progress_bar()
+
+MAX_LOGIT_CHANGE = 1e-3
+TOKENIZER_FILES = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "vocab.json",
+    "merges.txt",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "chat_template.jinja",
+)
+
+
+def tokenizer(directory: Path) -> PreTrainedTokenizerBase:
+    """Load a tokenizer from local files."""
+    return AutoTokenizer.from_pretrained(directory, local_files_only=True)
+
+
+def load(directory: Path, dtype: torch.dtype | str = torch.float32) -> PreTrainedModel:
+    """Load a model for computing; refuses weights that are missing instead of filling them with dice."""
+    model, info = AutoModelForCausalLM.from_pretrained(
+        directory, dtype=dtype, local_files_only=True, use_safetensors=True, output_loading_info=True
+    )
+    missing = sorted(info["missing_keys"]) + sorted(info["unexpected_keys"])
+    if missing:
+        raise ContractError(f"{directory}: weights and configuration differ, first at {missing[0]!r}")
+    return model.eval()
+
+
+def save(model: PreTrainedModel, source: Path, directory: Path, prompts: list[str]) -> float:
+    """Save a model in the precision of its source, with the source's tokenizer, and compare it after reloading.
+
+    Args:
+        source: The checkpoint that the model was made from.
+        prompts: What to compare logits on.
+    Returns:
+        The largest absolute change of a logit between before saving and after reloading.
+    Raises:
+        ContractError: a logit changed by 1e-3 or more.
+    """
+    stored = AutoConfig.from_pretrained(source, local_files_only=True).dtype or torch.float16
+    _convert(model, stored)
+    model.config.dtype = stored
+    model.save_pretrained(directory, safe_serialization=True)
+    copy_tokenizer(source, directory)
+    _convert(model, torch.float32)
+    words = tokenizer(directory)
+    again = load(directory)
+    change = max((_difference(model.eval(), again, words, prompt) for prompt in prompts), default=0.0)
+    if change >= MAX_LOGIT_CHANGE:
+        raise ContractError(f"{directory}: logits change by {change:.2g} when reloaded, limit {MAX_LOGIT_CHANGE}")
+    return change
+
+
+def copy_tokenizer(source: Path, directory: Path) -> None:
+    """Copy the tokenizer's files as they are."""
+    for name in TOKENIZER_FILES:
+        if (source / name).is_file():
+            shutil.copyfile(source / name, directory / name)
+
+
+@torch.no_grad()
+def _difference(one: PreTrainedModel, two: PreTrainedModel, words: PreTrainedTokenizerBase, prompt: str) -> float:
+    ids = words(prompt, return_tensors="pt", add_special_tokens=False)["input_ids"]
+    return float((one(input_ids=ids).logits - two(input_ids=ids).logits).abs().max())
+
+
+def _convert(model: PreTrainedModel, dtype: torch.dtype) -> None:
+    """Change the precision of the weights and of nothing else: rotary frequencies would lose digits for good."""
+    for weight in model.parameters():
+        weight.data = weight.data.to(dtype)

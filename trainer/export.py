@@ -1,0 +1,33 @@
+"""Export: every candidate becomes the files that a phone would download."""
+
+from pathlib import Path
+
+from trainer import step
+
+NEEDS = ("freeze", "quantise")
+
+
+def export(run: step.Run, directory: Path) -> step.Metrics:
+    """Write one artefact directory a candidate.
+
+    Raises:
+        ContractError: an artefact holds text of the calibration set.
+    """
+    from intentloop import prompt
+    from trainer import converter, dataset, quantise
+
+    frozen = dataset.read(run.step("freeze") / "calibration.jsonl")
+    texts = [prompt.sequence_text(sample.read) for sample in frozen]
+    metrics: step.Metrics = {}
+    for candidate in quantise.read_candidates(run):
+        target = directory / candidate.name
+        source = run.directory / candidate.checkpoint
+        converter.convert(source, target, candidate.quantiser, candidate.block, run.rule.quant)
+        converter.check_no_text(target, texts)
+        metrics[f"{candidate.name}_bytes"] = sum(path.stat().st_size for path in target.iterdir())
+        step.log.info("  %s: %d bytes", candidate.name, metrics[f"{candidate.name}_bytes"])
+    return metrics
+
+
+if __name__ == "__main__":
+    step.main("export", NEEDS, export)

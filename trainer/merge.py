@@ -1,0 +1,27 @@
+"""Merge: the adapter goes into the weights, so that everything after this sees one plain model."""
+
+from pathlib import Path
+
+from trainer import step
+
+NEEDS = ("freeze", "adapt")
+CHECKED_PROMPTS = 10
+
+
+def merge(run: step.Run, directory: Path) -> step.Metrics:
+    """Merge and save in the base's precision; the logits of ten prompts must survive saving and loading.
+
+    Raises:
+        ContractError: they do not (fault M04).
+    """
+    from peft import PeftModel
+
+    from trainer import checkpoint, dataset
+
+    model = PeftModel.from_pretrained(checkpoint.load(run.base), run.step("adapt")).merge_and_unload()
+    prompts = [dataset.prompt_text(sample) for sample in dataset.read(run.step("freeze") / "dev.jsonl")]
+    return {"max_logit_change": checkpoint.save(model, run.base, directory, prompts[:CHECKED_PROMPTS])}
+
+
+if __name__ == "__main__":
+    step.main("merge", NEEDS, merge)

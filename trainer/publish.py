@@ -1,0 +1,115 @@
+"""Publish: the released artefact with its signed manifest, ready for the registry.
+
+`release/` holds the files that a phone downloads and `manifest.json`, which names each with size and hashes. Putting it
+into the registry is the runner's work, since only that makes it visible.
+"""
+
+import hashlib
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from intentloop import prompt
+from intentloop.adapters import signing
+from intentloop.release import Manifest, ReleaseFile, StepRecord
+from trainer import judge, measure, step
+from trainer.engine import engine_version
+
+NEEDS = ("freeze", "merge", "prune", "heal", "quantise", "export", "measure", "gate")
+RECORDED = ("freeze", "adapt", "merge", "influence", "prune", "heal", "quantise", "export", "measure", "gate")
+PRIVATE_KEY = "INTENTLOOP_RELEASE__PRIVATE_KEY"
+
+
+def publish(run: step.Run, directory: Path) -> step.Metrics:
+    """Write `release/` with its manifest last. The private key comes from the environment and is written nowhere."""
+    choice = measure.read_choice(run)
+    measured = judge.read_report(run.step("gate") / "candidate.json").measured
+    records = tuple(_record(run, name) for name in RECORDED)
+    lineage = _lineage(run)
+    manifest = Manifest(
+        version=version(run.spec.number, lineage),
+        previous=run.spec.previous,
+        base_model=run.spec.base_name,
+        prompt_version=prompt.VERSION,
+        engine=engine_version(),
+        quantiser=f"{choice.candidate.quantiser} w{run.rule.quant.quant_bit} block {choice.candidate.block}",
+        layers_dropped=choice.candidate.dropped,
+        files=(),
+        artefact_bytes=0,
+        min_free_bytes=run.rule.min_free_bytes,
+        measured=measured,
+        steps=records,
+        lineage=lineage,
+        reason=f"{run.spec.reason}; {'; '.join(judge.read_decision(run).reasons)}",
+        created_at_ms=run.spec.created_at_ms,
+    )
+    done = pack(run.step("export") / choice.candidate.name, directory / "release", manifest)
+    return {"version": done.version, "artefact_bytes": done.artefact_bytes}
+
+
+def pack(artefact: Path, directory: Path, manifest: Manifest) -> Manifest:
+    """Copy the artefact, complete and sign the manifest, and write it last."""
+    directory.mkdir(parents=True, exist_ok=True)
+    names = sorted(path.name for path in artefact.iterdir() if path.is_file() and path.name != step.MANIFEST)
+    for name in names:
+        shutil.copyfile(artefact / name, directory / name)
+    files = tuple(_file(directory / name) for name in names)
+    complete = msgspec.structs.replace(
+        manifest, files=files, artefact_bytes=sum(file.size_bytes for file in files), signature=""
+    )
+    key = os.environ.get(PRIVATE_KEY, "")
+    signed = signing.sign(complete, key) if key else complete
+    step.write_atomically(directory / step.MANIFEST, msgspec.json.format(msgspec.json.encode(signed)))
+    return signed
+
+
+def read_manifest(directory: Path) -> Manifest:
+    """Read a release's manifest."""
+    return msgspec.json.decode((directory / step.MANIFEST).read_bytes(), type=Manifest)
+
+
+def manifest_sha256(content: bytes) -> str:
+    """Which manifest is this? SHA-256 of its bytes as the registry keeps them."""
+    return hashlib.sha256(content).hexdigest()
+
+
+def version(number: int, lineage: dict[str, str]) -> str:
+    """Which name has this release? `v2-` and 8 hex digits of what it was made from; the same inputs, the same name."""
+    return f"v{number}-{hashlib.sha256(msgspec.json.encode(lineage, order='sorted')).hexdigest()[:8]}"
+
+
+def base_sha256(directory: Path) -> str:
+    """Which base model is this? One hash over its configuration and weights."""
+    files: Sequence[Path] = sorted((*directory.glob("*.safetensors"), directory / "config.json"))
+    return hashlib.sha256("".join(step.sha256(path) for path in files).encode()).hexdigest()
+
+
+def _lineage(run: step.Run) -> dict[str, str]:
+    names = {"snapshot": "train", "validation": "validation", "golden": "golden", "calibration": "calibration"}
+    hashes = {key: step.sha256(run.step("freeze") / f"{name}.jsonl") for key, name in names.items()}
+    return {
+        **hashes,
+        "base": base_sha256(run.base),
+        "rule": step.sha256(run.directory / "rule.json"),
+        "prompt": prompt.digest(""),
+        "previous": run.spec.previous,
+    }
+
+
+def _record(run: step.Run, name: str) -> StepRecord:
+    found = run.manifest(name)
+    assert found is not None
+    return StepRecord(name=name, seconds=found.seconds, peak_bytes=found.peak_bytes)
+
+
+def _file(path: Path) -> ReleaseFile:
+    with path.open("rb") as stream:
+        md5 = hashlib.file_digest(stream, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
+    return ReleaseFile(name=path.name, size_bytes=path.stat().st_size, sha256=step.sha256(path), md5=md5)
+
+
+if __name__ == "__main__":
+    step.main("publish", NEEDS, publish)

@@ -1,0 +1,116 @@
+"""Quantise: prepare every candidate, so that the converter's rounding hurts each as little as its method can.
+
+Rounding itself happens in the converter (`export.py`). Round-to-nearest and HQQ need nothing here; AWQ folds its scales
+into a plain checkpoint, calibrated on our own templated prompts with their answers. Each candidate's model in full
+precision also leaves its scores for some dev answers, against which the rounded one is measured.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from intentloop.errors import ContractError
+from trainer import step
+from trainer.rule import LineRule, Quantiser
+
+NEEDS = ("freeze", "prune", "heal")
+CANDIDATES = "candidates.json"
+
+
+class Candidate(msgspec.Struct, frozen=True, kw_only=True):
+    """One artefact to make: which checkpoint (relative to the run), how rounded, and what it is compared with."""
+
+    name: str
+    checkpoint: str
+    reference: str
+    quantiser: Quantiser
+    block: int
+    dropped: tuple[int, ...]
+
+
+def quantise(run: step.Run, directory: Path) -> step.Metrics:
+    """Write `candidates.json`, reference scores, and a folded checkpoint for each AWQ candidate.
+
+    Raises:
+        ContractError: a block does not divide a layer's inputs, or calibration is too small.
+    """
+    from trainer import awq_fold, checkpoint, dataset
+
+    rule = run.rule
+    words = checkpoint.tokenizer(run.step("merge"))
+    read = {name: dataset.read(run.step("freeze") / f"{name}.jsonl") for name in ("calibration", "dev")}
+    rows = [s.input_ids for s in dataset.encode(words, read["calibration"], rule.tune.cutoff_len)]
+    metrics: step.Metrics = {"calibration_tokens": sum(len(row) for row in rows)}
+    candidates = []
+    for count in rule.prune.layers_to_drop:
+        source = run.step("heal") / f"drop{count}"
+        model = checkpoint.load(source)
+        write_reference(model, words, read["dev"][: rule.measure.kl_samples], directory / f"drop{count}.safetensors")
+        for candidate in plan(run.metrics("prune")[f"drop{count}"], count, rule):  # type: ignore[arg-type]
+            check_blocks(model, candidate.block)
+            candidates.append(candidate)
+            if candidate.quantiser == "awq":
+                folded = run.directory / candidate.checkpoint
+                metrics[f"{candidate.name}_tokens"] = awq_fold.fold(source, folded, rows, rule.quant, candidate.block)
+    (directory / CANDIDATES).write_bytes(msgspec.json.format(msgspec.json.encode(candidates)))
+    return metrics
+
+
+def plan(dropped: Sequence[int], count: int, rule: LineRule) -> list[Candidate]:
+    """Which candidates does one pruned model give?"""
+    return [
+        Candidate(
+            name=f"drop{count}-{quantiser}{block}",
+            checkpoint=f"quantise/drop{count}-awq{block}" if quantiser == "awq" else f"heal/drop{count}",
+            reference=f"quantise/drop{count}.safetensors",
+            quantiser=quantiser,
+            block=block,
+            dropped=tuple(dropped),
+        )
+        for quantiser in rule.quant.quantisers
+        for block in rule.quant.quant_blocks
+    ]
+
+
+def read_candidates(run: step.Run) -> list[Candidate]:
+    """Which candidates did this run make?"""
+    return msgspec.json.decode((run.step("quantise") / CANDIDATES).read_bytes(), type=list[Candidate])
+
+
+def check_blocks(model: Any, block: int) -> None:
+    """Can every linear layer be cut into blocks of this many inputs?
+
+    Raises:
+        ContractError: one cannot; the converter would write silent garbage.
+    """
+    import torch
+
+    for name, module in model.named_modules():
+        if isinstance(module, torch.nn.Linear) and block and module.in_features % block:
+            raise ContractError(
+                f"{name} has {module.in_features} inputs, not a multiple of the quantisation block {block}; "
+                "choose a block that divides it"
+            )
+
+
+def write_reference(model: Any, words: Any, samples: Sequence[Any], path: Path) -> None:
+    """Write the log-probabilities of each answer token in its place: one (tokens, vocabulary) array a sample, fp16."""
+    import torch
+    from safetensors.torch import save_file
+
+    from trainer import dataset
+
+    rows = {}
+    with torch.no_grad():
+        for index, sample in enumerate(samples):
+            said = words(dataset.answer_text(sample), add_special_tokens=False)["input_ids"]
+            read = words(dataset.prompt_text(sample), add_special_tokens=False)["input_ids"]
+            logits = model(input_ids=torch.tensor([read + said])).logits[0, len(read) - 1 : -1]
+            rows[f"{index:04d}"] = logits.log_softmax(-1).half().contiguous()
+    save_file(rows, path)
+
+
+if __name__ == "__main__":
+    step.main("quantise", NEEDS, quantise)

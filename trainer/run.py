@@ -1,0 +1,115 @@
+"""The model line: freeze → adapt → merge → influence → prune → heal → quantise → export → measure → gate → publish.
+
+Each step is a process of its own and leaves a manifest; a run that was killed goes on at the first step without one.
+`next_step` says what to do and does nothing itself; the runner drives it, and `python -m trainer.run RUN_DIRECTORY`
+does a prepared run by hand.
+"""
+
+import importlib
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from intentloop import gate
+from intentloop.errors import IntentloopError
+from intentloop.release import Manifest
+from trainer import judge, publish, step
+
+log = logging.getLogger("trainer")
+
+STEPS: Mapping[str, str] = {
+    "freeze": "trainer.freeze",  # which data does this run see
+    "adapt": "trainer.adapt",  # LoRA on the answers
+    "merge": "trainer.merge",  # adapter into weights
+    "influence": "trainer.influence",  # which blocks change least
+    "prune": "trainer.prune",  # leave K of them out
+    "heal": "trainer.heal",  # learn again what the cut took
+    "quantise": "trainer.quantise",  # prepare candidates for rounding
+    "export": "trainer.export",  # artefacts of the device engine
+    "measure": "trainer.measure",  # choose one on the dev set
+    "gate": "trainer.judge",  # candidate against incumbent on the golden set
+    "publish": "trainer.publish",  # signed release
+}
+
+
+class StepFailedError(IntentloopError):
+    """A step of the line ended with an error; the run can be taken up again after its cause is gone."""
+
+
+class Result(msgspec.Struct, frozen=True):
+    """What came of a run: the gate's decision, and the release if it said yes."""
+
+    decision: gate.Decision
+    release: Path | None
+    manifest: Manifest | None
+
+
+def next_step(run: step.Run) -> str | None:
+    """Which step is to be done now? None when the line is at its end, which a refusing gate also is."""
+    for name in STEPS:
+        if name == "publish" and not isinstance(judge.read_decision(run), gate.Release):
+            return None
+        if not step.is_done(run, name, needs(name)):
+            return name
+    return None
+
+
+def result(run: step.Run) -> Result:
+    """What came of a run that is at its end?"""
+    decision = judge.read_decision(run)
+    if not isinstance(decision, gate.Release):
+        return Result(decision, None, None)
+    release = run.step("publish") / "release"
+    return Result(decision, release, publish.read_manifest(release))
+
+
+def needs(name: str) -> tuple[str, ...]:
+    """Which earlier steps or input files does a step read?"""
+    found: tuple[str, ...] = importlib.import_module(STEPS[name]).NEEDS
+    return found
+
+
+def command(name: str, run: step.Run) -> tuple[list[str], dict[str, str]]:
+    """How is a step started? Command line and environment; only the last step is given the private key."""
+    environment = {**os.environ, "OMP_WAIT_POLICY": "PASSIVE"}
+    if name != "publish":
+        environment.pop(publish.PRIVATE_KEY, None)
+    return [sys.executable, "-m", STEPS[name], str(run.directory)], environment
+
+
+def check_ended(name: str, run: step.Run, returncode: int) -> None:
+    """Did the step end well?
+
+    Raises:
+        StepFailedError: it did not, or it left no manifest.
+    """
+    if returncode != 0 or not step.is_done(run, name, needs(name)):
+        raise StepFailedError(f"step {name} ended with {returncode} in {run.directory}; its own lines say why")
+
+
+def run_line(run: step.Run) -> Result:
+    """Do what is left of a run, one process after the other.
+
+    Raises:
+        StepFailedError: a step ended with an error.
+    """
+    while (name := next_step(run)) is not None:
+        arguments, environment = command(name, run)
+        check_ended(name, run, subprocess.run(arguments, env=environment, check=False).returncode)
+    return result(run)
+
+
+def main() -> None:
+    """Do the run that the command line names and say what came of it."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
+    ended = run_line(step.Run(Path(sys.argv[1])))
+    log.info("%s: %s", type(ended.decision).__name__, "; ".join(ended.decision.reasons))
+
+
+if __name__ == "__main__":
+    main()

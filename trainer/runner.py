@@ -1,0 +1,211 @@
+"""How does a request for a new model become a release? One job at a time, whatever is killed meanwhile.
+
+1. Claim a job; its run's directory is named by the job, so that a reclaimed job finds what is done already.
+2. Dump training and golden set, and the current release as incumbent; write the run's spec last.
+3. Do the steps of the line as processes while the lease is renewed; a lost lease ends them.
+4. Publish into the registry (its entry is last), state the fact, mark the samples as used, finish the job.
+
+Every effect may happen twice and counts once: a release has one name by what it was made from.
+"""
+
+import asyncio
+import logging
+import shutil
+import sys
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from intentloop import topics
+from intentloop.adapters.blobs import encoded
+from intentloop.adapters.clock import now_ms
+from intentloop.adapters.facts_producer import FactProducer
+from intentloop.adapters.jobs import Job, JobQueue
+from intentloop.adapters.registry import Registry
+from intentloop.adapters.training_store import TrainingStore
+from intentloop.errors import ContractError, FencedError, UnavailableError
+from intentloop.facts import ModelReleased, RetrainRequested
+from intentloop.ids import content_digest
+from intentloop.release import Manifest
+from trainer import dataset, publish, rule, run, step
+from trainer.settings import TrainerSection
+
+log = logging.getLogger("trainer")
+
+QUEUE = "train"
+
+
+class Doors(msgspec.Struct, frozen=True):
+    """What the runner talks to."""
+
+    queue: JobQueue
+    store: TrainingStore
+    registry: Registry
+    facts: FactProducer
+
+
+async def serve(doors: Doors, section: TrainerSection, worker: str) -> None:
+    """Make version 1 if nothing is released, then take one job after the other until cancelled (or none is left)."""
+    if section.first_release:
+        await release_first(doors, section)
+    while True:
+        jobs = await doors.queue.claim(worker, 1, section.poll_ms)
+        for job in jobs:
+            await attempt(doors, section, job)
+        if section.burst and not jobs:
+            return
+
+
+async def attempt(doors: Doors, section: TrainerSection, job: Job) -> None:
+    """Do one job and book what came of it; a job of someone else by now is let go."""
+    try:
+        await while_leased(doors.queue, job, do(doors, section, job))
+        await doors.queue.done(job)
+    except FencedError as error:
+        log.warning("job %s: %s", job.id, error)
+    except UnavailableError as error:
+        log.warning("job %s is put back: %s", job.id, error)
+        await doors.queue.park(job, str(error))
+        await asyncio.sleep(section.poll_ms / 1000)
+    except (ContractError, run.StepFailedError, msgspec.DecodeError) as error:
+        log.exception("job %s failed, try %d", job.id, job.tries)
+        await doors.queue.fail(job, str(error))
+
+
+async def do(doors: Doors, section: TrainerSection, job: Job) -> None:
+    """Run the line for one request and let its release out."""
+    request = msgspec.json.decode(job.payload, type=RetrainRequested)
+    directory = section.work.resolve() / content_digest(job.id)
+    current = await prepare(doors, section, request, directory)
+    while (name := await asyncio.to_thread(run.next_step, current)) is not None:
+        await _run_step(name, current)
+    ended = run.result(current)
+    log.info("%s: %s", type(ended.decision).__name__, "; ".join(ended.decision.reasons))
+    if ended.release is not None and ended.manifest is not None:
+        await let_out(doors, ended.manifest, ended.release)
+        used = dataset.read(directory / "inputs" / "training.jsonl")
+        await doors.store.mark_used([sample.id for sample in used], ended.manifest.version)
+    _forget_old_runs(section)
+
+
+async def prepare(doors: Doors, section: TrainerSection, request: RetrainRequested, directory: Path) -> step.Run:
+    """Make the run's directory, or find it: the spec is written last, and what is there then stays as it is.
+
+    Raises:
+        ContractError: the training set lost something.
+    """
+    if (directory / "spec.json").is_file():
+        log.info("run %s is taken up again", directory.name)
+        return step.Run(directory)
+    await doors.store.audit()
+    inputs = directory / "inputs"
+    inputs.mkdir(parents=True, exist_ok=True)
+    dataset.write(inputs / "training.jsonl", await doors.store.samples())
+    dataset.write(inputs / "golden.jsonl", await _golden(doors, section))
+    rollout = await doors.registry.current()
+    spec = step.RunSpec(
+        number=len(await doors.registry.versions()) + 1,
+        base=str(section.base.resolve()),
+        base_name=section.base_name,
+        incumbent=str((await doors.registry.directory(rollout.version)).resolve()) if rollout else "",
+        previous=rollout.version if rollout else "",
+        reason=request.reason,
+        created_at_ms=now_ms(),
+    )
+    return step.start(directory, spec, rule.read(section.rule))
+
+
+async def let_out(doors: Doors, manifest: Manifest, release: Path) -> None:
+    """Register a release and state that it happened."""
+    await doors.registry.publish(manifest, release)
+    fact = ModelReleased(
+        version=manifest.version,
+        previous=manifest.previous,
+        reason=manifest.reason,
+        manifest_sha256=publish.manifest_sha256(encoded(manifest)),
+        artefact_bytes=manifest.artefact_bytes,
+        released_at_ms=manifest.created_at_ms,
+    )
+    await doors.facts.send(topics.RELEASED, manifest.version, fact)
+    log.info("released %s", manifest.version)
+
+
+async def release_first(doors: Doors, section: TrainerSection) -> None:
+    """Release the base model as version 1 if the registry is empty.
+
+    Raises:
+        StepFailedError: it could not be exported.
+    """
+    if await doors.registry.current() is not None:
+        return
+    directory = section.work.resolve() / "first"
+    golden = directory.with_name("first-golden.jsonl")
+    golden.parent.mkdir(parents=True, exist_ok=True)
+    dataset.write(golden, await _golden(doors, section))
+    paths = {"base": section.base, "golden": golden, "rule": section.rule, "out": directory}
+    arguments = [text for name, path in paths.items() for text in (f"--{name}", str(path.resolve()))]
+    code = await _execute([sys.executable, "-m", "trainer.first_release", *arguments], None)
+    if code != 0:
+        raise run.StepFailedError(f"the first release of {section.base} ended with {code}; its own lines say why")
+    await let_out(doors, publish.read_manifest(directory / "release"), directory / "release")
+
+
+async def while_leased(queue: JobQueue, job: Job, work: Coroutine[Any, Any, None]) -> None:
+    """Do `work` while the lease is renewed; when the lease is lost the work is cancelled.
+
+    Raises:
+        FencedError: another worker took the job over.
+    """
+    working = asyncio.ensure_future(work)
+    renewing = asyncio.ensure_future(_renew(queue, job))
+    try:
+        await asyncio.wait((working, renewing), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in (working, renewing):
+            if not task.done():
+                task.cancel()
+        await asyncio.gather(working, renewing, return_exceptions=True)
+    if not working.cancelled():
+        working.result()
+    else:
+        renewing.result()
+
+
+async def _renew(queue: JobQueue, job: Job) -> None:
+    while True:
+        await asyncio.sleep(queue.rule.lease_ms / 3000)
+        try:
+            await queue.renew(job)
+        except FencedError:
+            raise
+        except Exception as error:  # Redis may be away for a moment; the lease itself decides
+            log.warning("lease of job %s not renewed: %s", job.id, error)
+
+
+async def _run_step(name: str, current: step.Run) -> None:
+    arguments, environment = run.command(name, current)
+    run.check_ended(name, current, await _execute(arguments, environment))
+
+
+async def _execute(arguments: list[str], environment: dict[str, str] | None) -> int:
+    """Run a process to its end; it is ended with us."""
+    process = await asyncio.create_subprocess_exec(*arguments, env=environment)
+    try:
+        return await process.wait()
+    finally:
+        if process.returncode is None:
+            process.terminate()
+            await process.wait()
+
+
+async def _golden(doors: Doors, section: TrainerSection) -> list[Any]:
+    return dataset.read(section.golden) if section.golden else await doors.store.golden()
+
+
+def _forget_old_runs(section: TrainerSection) -> None:
+    """Runs hold gigabytes with a real model; what a release was made from is in its manifest."""
+    runs = sorted(section.work.resolve().glob("*/spec.json"), key=lambda path: path.stat().st_mtime)
+    for path in runs[: -section.keep_runs]:
+        shutil.rmtree(path.parent, ignore_errors=True)
