@@ -16,8 +16,8 @@ QUIET_S = 1.5  # nothing has moved for so long
 PAUSE_S = 0.3
 
 
-async def settle(watch: Watch, show: Callable[[Look], None]) -> Look:
-    """Wait until all sent events are accounted for and all picked samples labelled, or until waiting is no use."""
+async def settle(watch: Watch, show: Callable[[Look], None], is_done: Callable[[Look], bool], quiet_s: float) -> Look:
+    """Wait until it is done and nothing has moved for `quiet_s`, or until waiting is no use."""
     deadline = time.monotonic() + SETTLE_TIMEOUT_S
     quiet_since, last = time.monotonic(), (-1, -1)
     look: Look | None = None
@@ -28,17 +28,22 @@ async def settle(watch: Watch, show: Callable[[Look], None]) -> Look:
             moving = (look.accounted, look.training.labelled)
             if moving != last:
                 quiet_since, last = time.monotonic(), moving
-            if is_settled(look) and time.monotonic() - quiet_since >= QUIET_S:
+            if is_done(look) and time.monotonic() - quiet_since >= quiet_s:
                 return look
         await asyncio.sleep(PAUSE_S)
     return look
 
 
-def is_settled(look: Look) -> bool:
-    """Is nothing on its way?"""
+def has_counted(look: Look) -> bool:
+    """Has every sent event come to an end?"""
+    return look.accounted >= look.sent.events
+
+
+def has_labelled(look: Look) -> bool:
+    """Has every sent event come to an end, and every picked sample its label?"""
     queued = look.labelling.waiting + look.labelling.running
     labelled = look.labelling.done + look.labelling.buried
-    return look.accounted >= look.sent.events and not queued and labelled >= look.counts.get("picked", 0)
+    return has_counted(look) and not queued and labelled >= look.counts.get("picked", 0)
 
 
 class RunFacts(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,10 +6,7 @@ account → report. The director starts processes and looks; what is shown happe
 
 import asyncio
 import secrets
-import signal
 import time
-from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -18,16 +15,13 @@ import typer
 from rich.console import Console
 
 from demo import account, cast
-from demo.display import Display
-from demo.golden import golden_samples, store_golden
+from demo.golden import golden_samples
 from demo.ground import ask_to_finish
-from demo.report import DemoReport, failures, release_report, table, write
-from demo.watch import Look, Watch
-from intentloop.adapters.supervisor import RestartRule, Supervisor
-from intentloop.commands import run_stack, stack
-from intentloop.errors import IntentloopError, UnavailableError
+from demo.report import DemoReport, failures, table, write
+from demo.stage import Stage, perform
+from demo.watch import Look
+from intentloop.commands import stack
 
-LOOK_EVERY_S = 0.5
 TRAINING_STEPS = 11
 
 
@@ -38,8 +32,6 @@ class Script(msgspec.Struct, frozen=True, kw_only=True):
     seed: int
     golden: int
     hard_new: int
-    deadline_s: float
-    report: Path
 
 
 def main(  # noqa: PLR0913  (a command line)
@@ -55,171 +47,87 @@ def main(  # noqa: PLR0913  (a command line)
 ) -> None:
     """Run the whole loop: phones' logs become a better model that the same phones then run."""
     name = f"demo-{secrets.token_hex(3)}"
-    place = cast.place(directory or Path("var") / name, broker, redis, name)
-    script = Script(phones=phones, seed=seed, golden=golden, hard_new=hard_new, deadline_s=deadline_s, report=report)
-    raise SystemExit(asyncio.run(_guarded(script, place, Console())))
+    place = stack.choose_place(directory or Path("var") / name, broker, redis, name)
+    director = Director(Script(phones=phones, seed=seed, golden=golden, hard_new=hard_new))
+    console = Console()
+    code, result = asyncio.run(perform(director.play, place, deadline_s, console))
+    if result is not None:
+        code = conclude(result, report, console)
+        console.print(f"report: {report}    logs: {place.directory / 'logs'}", highlight=False)
+    raise SystemExit(code)
 
 
-async def _guarded(script: Script, place: stack.Place, console: Console) -> int:
-    """Run, and end everything that was started, whatever happens; returns the exit code."""
-    plan = stack.plan(place, cast.NAMES)
-    supervisor = Supervisor(plan.directory / "logs", RestartRule())
-    show = asyncio.create_task(_show(script, place, plan, supervisor, console))
-    _stop_on_signals(show)
-    code = 130
-    with suppress(asyncio.CancelledError):
-        code = await show
-    console.print("stopping everything that was started …", style="dim")
-    await supervisor.stop()
-    return code
-
-
-def _stop_on_signals(task: "asyncio.Task[int]") -> None:
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
-
-
-async def _show(script: Script, place: stack.Place, plan: stack.Plan, supervisor: Supervisor, console: Console) -> int:
-    director = Director(script, place, plan, supervisor, console)
-    playing, watching = asyncio.create_task(director.play()), asyncio.create_task(supervisor.watch())
-    try:
-        await asyncio.wait({playing, watching}, timeout=script.deadline_s, return_when=asyncio.FIRST_COMPLETED)
-        if watching.done():
-            await watching  # a process that cannot be kept alive
-        if not playing.done():
-            raise UnavailableError(f"the demo did not end within {script.deadline_s:g} s; logs are in {plan.directory}")
-        report = await playing
-    except IntentloopError as error:
-        console.print(f"[bold red]failed:[/bold red] {error}", highlight=False)
-        return 1
-    finally:
-        for task in (playing, watching):
-            task.cancel()
-        await asyncio.gather(playing, watching, return_exceptions=True)
-    return _conclude(report, script, plan, console)
-
-
-def _conclude(report: DemoReport, script: Script, plan: stack.Plan, console: Console) -> int:
-    write(report, script.report)
-    console.print(table(report))
-    found = failures(report)
+def conclude(result: DemoReport, path: Path, console: Console) -> int:
+    """Write and show the result; 1 when it is not what the demo promises."""
+    write(result, path)
+    console.print(table(result))
+    found = failures(result)
     for failure in found:
         console.print(f"[bold red]failed:[/bold red] {failure}", highlight=False)
-    console.print(f"report: {script.report}    logs: {plan.directory / 'logs'}", highlight=False)
     return 1 if found else 0
 
 
 class Director:
-    """Leads one run. Its stages are the lines of `play`."""
+    """Leads one run; its stages are the lines of `play`.
 
-    def __init__(
-        self, script: Script, place: stack.Place, plan: stack.Plan, supervisor: Supervisor, console: Console
-    ) -> None:
-        self._script, self._place, self._plan, self._supervisor = script, place, plan, supervisor
+    Args:
+        script: What is asked for.
+    """
+
+    def __init__(self, script: Script) -> None:
+        self._script = script
         self._began_s = time.monotonic()
-        self._display = Display(console)
-        self._phones = plan.directory / "phones"
-        self._watch = Watch(run_stack.redis_section(plan), self._phones, plan.directory / "blobs")
-        self._reason = ""
 
-    async def play(self) -> DemoReport:
+    async def play(self, stage: Stage) -> DemoReport:
         """Everything, in order."""
-        with self._display:
-            try:
-                await self._set_up()
-                await self._open()
-                look = await self._until(lambda look: bool(look.retrain_reason), self._show_collecting)
-                self._reason = look.retrain_reason
-                self._say(f"retrain requested: {self._reason}")
-                look = await self._until(lambda look: len(look.releases) > 1, self._show_training)
-                self._say(f"released {look.current}: {look.releases[-1].reason}")
-                await self._until(self._all_run_the_new_one, self._show_switching)
-                self._say(f"phones run {look.current}")
-                return await self._drain()
-            finally:
-                await self._watch.close()
+        script = self._script
+        samples = golden_samples(script.seed + 1000, script.golden, script.golden)
+        await stage.set_up(cast.settings(stage.plan, script.hard_new), samples)
+        await stage.open()
+        stage.start(cast.phones(stage.plan, stage.phones, script.phones, script.seed))
+        stage.say(f"{script.phones} simulated phones run the released model on what their shoppers do")
+        look = await stage.until(lambda look: bool(look.retrain_reason), lambda look: self._show_hard(stage, look))
+        reason = look.retrain_reason
+        stage.say(f"retrain requested: {reason}")
+        look = await stage.until(lambda look: len(look.releases) > 1, lambda look: self._show_training(stage, look))
+        stage.say(f"released {look.current}: {look.releases[-1].reason}")
+        await stage.until(all_run_the_new_one, lambda look: self._show_switching(stage, look))
+        stage.say(f"phones run {look.current}")
+        ask_to_finish(stage.phones)
+        await stage.until(lambda look: look.phones.finished and not look.sent.waiting, stage.show_events)
+        stage.say("phones are quiet; counting")
+        look = await account.settle(stage.watch, stage.show_labelling, account.has_labelled, account.QUIET_S)
+        return account.demo_report(look, self._facts(stage, reason))
 
-    async def _set_up(self) -> None:
-        """Services, golden set and first release: all that must be there before phones are switched on."""
-        self._say(cast.describe(self._plan, self._place))
-        stack.write_settings(self._plan, cast.settings(self._plan, self._script.hard_new))
-        await run_stack.start_services(self._plan, self._place, self._supervisor)
-        samples = golden_samples(self._script.seed + 1000, self._script.golden, self._script.golden)
-        await store_golden(run_stack.redis_section(self._plan), samples)
-        self._say(f"golden set: {len(samples)} generated samples, half of them of the weak kind")
-        await self._supervisor.run(stack.process(self._plan, "trainer.first_release"))
-        first = (await self._watch.look()).releases[-1]
-        measured = release_report(first)
-        weak = f", {measured.accuracy_weak.value:.1%} right on the weak kind" if measured else ""
-        self._say(f"first release {first.version}: {first.artefact_bytes / 1e6:.1f} MB{weak}")
-
-    async def _open(self) -> None:
-        """Start all processes, the simulated teachers, and then the phones."""
-        specs = [*cast.teachers(self._plan), *(stack.process(self._plan, name) for name in stack.PROCESSES)]
-        health = {spec.name: cast.health_url(self._plan, spec.name) for spec in specs}
-        await run_stack.start_processes(self._supervisor, specs, health)
-        self._say(f"running: {', '.join(health)} (teachers are simulated)")
-        spec = cast.phones(self._plan, self._phones, self._script.phones, self._script.seed)
-        await run_stack.start_processes(self._supervisor, [spec], {})
-        self._say(f"{self._script.phones} simulated phones run the released model on what their shoppers do")
-
-    async def _until(self, is_done: Callable[[Look], bool], show: Callable[[Look], None]) -> Look:
-        """Look until it is done; a Redis that is away for a moment is waited for."""
-        while True:
-            with suppress(UnavailableError):
-                look = await self._watch.look()
-                show(look)
-                if is_done(look):
-                    return look
-            self._display.tick()
-            cast.write_processes(self._plan, self._supervisor)
-            await asyncio.sleep(LOOK_EVERY_S)
-
-    async def _drain(self) -> DemoReport:
-        """Send the shoppers home, wait until every event is accounted for and every sample labelled."""
-        ask_to_finish(self._phones)
-        await self._until(lambda look: look.phones.finished and not look.sent.waiting, self._show_events)
-        self._say("phones are quiet; counting")
-        look = await account.settle(self._watch, self._show_events)
-        facts = account.RunFacts(
-            reason=self._reason,
-            restarts=self._supervisor.restarts(),
-            broker=cast.broker_name(self._place),
+    def _facts(self, stage: Stage, reason: str) -> account.RunFacts:
+        return account.RunFacts(
+            reason=reason,
+            restarts=stage.supervisor.restarts(),
+            broker=cast.broker_name(stage.place),
             phones=self._script.phones,
             seconds=time.monotonic() - self._began_s,
         )
-        return account.demo_report(look, facts)
 
-    def _all_run_the_new_one(self, look: Look) -> bool:
-        """All phones but those whose shoppers have not looked at them since."""
-        running = look.phones.phones_by_version
-        return running.get(look.current, 0) >= 0.95 * max(1, sum(running.values()))
+    def _show_hard(self, stage: Stage, look: Look) -> None:
+        stage.show_labelling(look)
+        found, enough = look.training.hard_new, self._script.hard_new
+        stage.display.bar("new hard samples", found, enough, f"{found:,} of {enough:,}")
 
-    def _say(self, text: str) -> None:
-        self._display.stage(text)
+    def _show_training(self, stage: Stage, look: Look) -> None:
+        stage.show_labelling(look)
+        done = cast.finished_steps(stage.plan)
+        stage.display.bar("model line", len(done), TRAINING_STEPS, f"{done[-1]} done" if done else "starting")
 
-    def _show_events(self, look: Look) -> None:
-        text = f"{look.accounted:,} of {look.sent.events:,} sent are accounted for"
-        self._display.bar("events", look.accounted, look.sent.events, text)
-
-    def _show_collecting(self, look: Look) -> None:
-        self._show_events(look)
-        picked = look.counts.get("picked", 0)
-        text = f"{look.training.labelled:,} of {picked:,} picked"
-        self._display.bar("samples labelled", look.training.labelled, picked, text)
-        hard = f"{look.training.hard_new:,} of {self._script.hard_new:,}"
-        self._display.bar("new hard samples", look.training.hard_new, self._script.hard_new, hard)
-
-    def _show_training(self, look: Look) -> None:
-        self._show_collecting(look)
-        done = cast.finished_steps(self._plan)
-        text = f"{done[-1]} done" if done else "starting"
-        self._display.bar("model line", len(done), TRAINING_STEPS, text)
-
-    def _show_switching(self, look: Look) -> None:
-        self._show_events(look)
+    def _show_switching(self, stage: Stage, look: Look) -> None:
+        stage.show_labelling(look)
         running = look.phones.phones_by_version.get(look.current, 0)
-        self._display.bar(f"phones on {look.current}", running, self._script.phones, f"{running}")
+        stage.display.bar(f"phones on {look.current}", running, self._script.phones, f"{running}")
+
+
+def all_run_the_new_one(look: Look) -> bool:
+    """Do all phones run the current release, but for a few whose shoppers have not come back yet?"""
+    running = look.phones.phones_by_version
+    return running.get(look.current, 0) >= 0.95 * max(1, sum(running.values()))
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ when the rule engine sees in it what the generator meant, so that a label is nev
 import asyncio
 import logging
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from random import Random
 from typing import Annotated
 
@@ -83,7 +83,7 @@ def main(
     asyncio.run(store_golden(GoldenSettings().redis, golden_samples(seed, weak, usual)))
 
 
-async def store_golden(section: RedisSection, samples: list[TrainingSample]) -> None:
+async def store_golden(section: RedisSection, samples: Sequence[TrainingSample]) -> None:
     """Add all samples."""
     redis = connect(section)
     try:

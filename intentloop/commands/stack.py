@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from intentloop.adapters import embedded
+from intentloop.adapters.settings import KafkaSection, ProcessSettings, RedisSection, TeacherSection
 from intentloop.adapters.signing import generate_keys
 from intentloop.adapters.supervisor import ProcessSpec
 
@@ -65,6 +66,31 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     prefix: str = ""
 
 
+class PlaceSettings(ProcessSettings):
+    """Where a person's own settings put broker, Redis and teachers, if they say so."""
+
+    kafka: KafkaSection = KafkaSection()
+    redis: RedisSection = RedisSection()
+    teacher_a: TeacherSection = TeacherSection()
+
+
+def choose_place(directory: Path, broker: str, redis: str, prefix: str) -> Place:
+    """Where will it run? Arguments first, then a person's settings, then services of our own."""
+    settings = PlaceSettings()
+    if not broker and "bootstrap" in settings.kafka.model_fields_set:
+        broker = settings.kafka.bootstrap
+    if not redis and "url" in settings.redis.model_fields_set:
+        redis = settings.redis.url
+    return Place(directory=directory, broker=broker, redis=redis, prefix=prefix)
+
+
+def describe(plan: "Plan", place: Place) -> str:
+    """Which broker and Redis are these, in words?"""
+    broker = f"Kafka at {place.broker}" if place.broker else f"embedded broker tansu at {plan.bootstrap} (memory only)"
+    redis = "Redis as configured" if place.redis else "embedded Redis (valkey)"
+    return f"{broker}, {redis}, everything under {plan.directory}"
+
+
 def plan(place: Place, names: tuple[str, ...] = PROCESSES) -> Plan:
     """Choose ports and secrets. A broker without a Redis of its own, or the other way round, is completed by ours."""
     directory = place.directory.resolve()
@@ -103,7 +129,7 @@ def process(plan: Plan, name: str, *arguments: str, environment: Mapping[str, st
     short = name.rsplit(".", 1)[-1]
     if short in plan.health_ports:
         own["INTENTLOOP_HEALTH__PORT"] = str(plan.health_ports[short])
-    if short in {"trainer", "first_release"}:
+    if short == "trainer":
         own["INTENTLOOP_RELEASE__PRIVATE_KEY"] = plan.secrets.private_key
     return ProcessSpec(
         name=short, command=(sys.executable, "-m", name, *arguments), environment={**own, **(environment or {})}
@@ -137,6 +163,7 @@ def _sections(plan: Plan) -> Sections:
         "kafka": {"bootstrap": plan.bootstrap, "prefix": f"{plan.prefix}." if plan.prefix else ""},
         "redis": {"url": plan.redis_url, "prefix": plan.prefix or "il"},
         "blobs": {"root": str(plan.directory / "blobs")},
+        "trainer": {"work": str(plan.directory / "runs")},
         "release": {"public_key": plan.secrets.public_key},
         "http": {"port": plan.gateway_port},
         "privacy": {"user_key": plan.secrets.user_key},
