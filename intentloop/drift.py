@@ -8,8 +8,7 @@ Source: RecGPT-Mobile (arXiv 2605.04726), drift score; log base, windows and the
 """
 
 import math
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Literal
 
 import msgspec
@@ -54,15 +53,22 @@ def score(before: Sequence[int], after: Sequence[int], rule: DriftRule) -> Drift
         before: Labels that the last inference saw, newest last.
         after: Labels now, newest last.
     Returns:
-        `STILL` when either window holds fewer than `rule.min_window` labels, since no score means anything there.
+        `STILL` when both windows hold the same labels as often, or when either holds fewer than `rule.min_window`
+        labels, since no score means anything there.
     """
     if len(before) < rule.min_window or len(after) < rule.min_window:
         return STILL
-    old, new = Counter(before), Counter(after)
-    unit = _unit(rule.log_base, len(old | new))
-    entropy_change = abs(_entropy(new) - _entropy(old)) / unit
-    jaccard_distance = 1.0 - len(old.keys() & new.keys()) / len(old.keys() | new.keys())
-    divergence = _jensen_shannon(old, new) / unit
+    old, new = _count(before), _count(after)
+    if old == new:
+        return STILL
+    sizes = len(before), len(after)
+    shared = sum(label in old for label in new)
+    named = len(old) + len(new) - shared
+    unit = _unit(rule.log_base, named)
+    entropies = _entropy(old.values(), sizes[0]), _entropy(new.values(), sizes[1])
+    entropy_change = abs(entropies[1] - entropies[0]) / unit
+    jaccard_distance = 1.0 - shared / named
+    divergence = max(0.0, _mixed_entropy(old, new, sizes) - (entropies[0] + entropies[1]) / 2) / unit
     total = (
         rule.entropy_weight * entropy_change
         + rule.jaccard_weight * jaccard_distance
@@ -70,6 +76,14 @@ def score(before: Sequence[int], after: Sequence[int], rule: DriftRule) -> Drift
     )
     switched = 1.0 - jaccard_distance <= rule.switch_jaccard
     return Drift(total, entropy_change, jaccard_distance, divergence, switched, switched or total > rule.threshold)
+
+
+def _count(window: Sequence[int]) -> dict[int, int]:
+    """How often does each label occur? A plain dict: `Counter` costs twice as much on a dozen labels."""
+    counts: dict[int, int] = {}
+    for label in window:
+        counts[label] = counts.get(label, 0) + 1
+    return counts
 
 
 def _unit(base: LogBase, labels: int) -> float:
@@ -81,15 +95,21 @@ def _unit(base: LogBase, labels: int) -> float:
     return math.log2(labels) if labels > 1 else 1.0
 
 
-def _entropy(counts: Counter[int]) -> float:
-    """Shannon entropy in bits; correctly rounded log2 keeps scores on a threshold from flipping."""
-    size = counts.total()
-    return -math.fsum(count / size * math.log2(count / size) for count in counts.values())
+# n * log2(n) for mixtures of two windows of up to 64 labels; correctly rounded log2 keeps ties on a threshold
+_N_LOG_N = (0.0, *(n * math.log2(n) for n in range(1, 2 * 64 * 64 + 1)))
 
 
-def _jensen_shannon(old: Counter[int], new: Counter[int]) -> float:
-    """Jensen-Shannon divergence in bits, in [0, 1]."""
-    sizes = old.total(), new.total()
-    middle = {label: (old[label] / sizes[0] + new[label] / sizes[1]) / 2 for label in old.keys() | new.keys()}
-    mixed = -math.fsum(share * math.log2(share) for share in middle.values())
-    return max(0.0, mixed - (_entropy(old) + _entropy(new)) / 2)
+def _entropy(counts: Collection[int], size: int) -> float:
+    """Shannon entropy in bits of counts that sum to `size`: log2(size) - sum(n * log2(n)) / size."""
+    if size < len(_N_LOG_N):
+        return math.log2(size) - math.fsum(map(_N_LOG_N.__getitem__, counts)) / size
+    return math.log2(size) - math.fsum(n * math.log2(n) for n in counts) / size
+
+
+def _mixed_entropy(old: dict[int, int], new: dict[int, int], sizes: tuple[int, int]) -> float:
+    """Entropy in bits of the even mixture of both windows, in whole numbers: a/n and b/m mix to (am + bn) / 2nm."""
+    weights = (1, 1) if sizes[0] == sizes[1] else (sizes[1], sizes[0])
+    mixed = {label: count * weights[0] for label, count in old.items()}
+    for label, count in new.items():
+        mixed[label] = mixed.get(label, 0) + count * weights[1]
+    return _entropy(mixed.values(), sizes[0] * weights[0] + sizes[1] * weights[1])

@@ -87,3 +87,12 @@ def test_a_score_on_the_threshold_does_not_fire() -> None:
     total = drift.score([1, 1, 2, 2], [1, 1, 1, 1], DriftRule(log_base="2")).total
     assert not drift.score([1, 1, 2, 2], [1, 1, 1, 1], DriftRule(log_base="2", threshold=total)).fired
     assert drift.score([1, 1, 2, 2], [1, 1, 1, 1], DriftRule(log_base="2", threshold=total - 1e-12)).fired
+
+
+def test_windows_beyond_the_table_are_scored_as_well() -> None:
+    before, after = [number % 7 for number in range(300)], [number % 5 for number in range(1_000)]
+    labels = list(range(7))
+    scored = drift.score(before, after, DriftRule(log_base="2"))
+    assert scored.jensen_shannon == pytest.approx(
+        jensenshannon(shares(before, labels), shares(after, labels), base=2) ** 2, abs=1e-9
+    )
