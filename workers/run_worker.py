@@ -84,10 +84,13 @@ async def _watch(tasks: dict[str, asyncio.Task[None]], stop: asyncio.Event) -> N
         await asyncio.gather(*late, return_exceptions=True)
     finally:
         stopping.cancel()
-    for name, task in tasks.items():
-        if not task.cancelled() and task.exception() is not None:
-            log.critical("part %s ended: %s", name, task.exception())
-            task.result()
+    errors = {name: task.exception() for name, task in tasks.items() if not task.cancelled()}
+    for name, error in errors.items():
+        if error is not None:
+            log.critical("part %s ended: %r", name, error)
+    for error in errors.values():
+        if error is not None:
+            raise error
 
 
 def _checks(tasks: dict[str, asyncio.Task[None]], teachers: Teachers) -> dict[str, str]:

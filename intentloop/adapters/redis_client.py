@@ -8,7 +8,7 @@ acknowledge.
 import asyncio
 import time
 
-from redis.asyncio import Redis
+from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import ExponentialWithJitterBackoff
 from redis.exceptions import BusyLoadingError, ConnectionError, ReadOnlyError, TimeoutError
@@ -18,6 +18,7 @@ from intentloop.errors import ConfigurationError, UnavailableError
 
 SOCKET_TIMEOUT_S = 10.0
 RETRIES = 4
+MAX_CONNECTIONS = 32  # a process; who comes when all are busy waits for one, where a plain pool would raise
 TRANSIENT = (ConnectionError, TimeoutError, BusyLoadingError, ReadOnlyError)
 
 
@@ -27,14 +28,17 @@ def connect(section: RedisSection) -> Redis:
     After a failover the old primary answers READONLY: the connection is dropped, the name is looked up again, and the
     command is tried again, at most `RETRIES` times.
     """
-    return Redis.from_url(
+    pool = BlockingConnectionPool.from_url(
         section.url,
+        max_connections=MAX_CONNECTIONS,
+        timeout=SOCKET_TIMEOUT_S,
         socket_timeout=SOCKET_TIMEOUT_S,
         socket_connect_timeout=SOCKET_TIMEOUT_S,
         retry=Retry(ExponentialWithJitterBackoff(base=0.05, cap=1.0), RETRIES),
         retry_on_error=[ReadOnlyError, BusyLoadingError],
         health_check_interval=30,
     )
+    return Redis.from_pool(pool)
 
 
 async def ready(redis: Redis, timeout_s: float = 60.0) -> None:

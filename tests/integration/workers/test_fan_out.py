@@ -1,0 +1,128 @@
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import msgspec
+import pytest
+
+from intentloop import topics
+from intentloop.adapters.fact_reader import FactReader, Record
+from intentloop.adapters.facts_producer import FactProducer
+from intentloop.adapters.jobs import JobQueue, QueueRule
+from intentloop.adapters.keys import Keys
+from intentloop.adapters.leases import Lease
+from intentloop.adapters.redis_client import connect
+from intentloop.adapters.settings import KafkaSection, RedisSection
+from intentloop.adapters.topics_admin import ensure_topics
+from intentloop.facts import DeadLetter
+from tests.unit.core_workers.samples import picked
+from workers.fan_out import FanOut
+
+pytestmark = pytest.mark.anyio
+
+
+@asynccontextmanager
+async def carrying(
+    kafka: KafkaSection, redis_section: RedisSection, owner: str = "w1"
+) -> AsyncIterator[tuple[JobQueue, FactProducer]]:
+    """A fan-out at work; ends with the block."""
+    keys = Keys(redis_section.prefix)
+    async with connect(redis_section) as redis, FactProducer(kafka) as producer:
+        queue, stop = JobQueue(redis, keys, "label", QueueRule()), asyncio.Event()
+        fan_out = FanOut(kafka, redis, keys, queue, producer)
+        task = asyncio.create_task(fan_out.run(Lease(redis, keys.lease("fan-out"), owner, 2_000), stop))
+        try:
+            yield queue, producer
+        finally:
+            stop.set()
+            await task
+
+
+async def until(queue: JobQueue, waiting: int, timeout_s: float = 20.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while (await queue.counts()).waiting != waiting:
+        assert time.monotonic() < deadline, await queue.counts()
+        await asyncio.sleep(0.02)
+
+
+async def test_each_picked_sample_becomes_one_job_and_a_restart_begins_where_it_ended(
+    kafka: KafkaSection, redis_section: RedisSection
+) -> None:
+    ensure_topics(kafka, (topics.PICKED, topics.dead(topics.PICKED)))
+    async with FactProducer(kafka) as producer:
+        for number in range(20):
+            await producer.send(topics.PICKED, picked(number).id, picked(number))
+    began = time.monotonic()
+    async with carrying(kafka, redis_section) as (queue, producer):
+        await until(queue, 20)
+        assert time.monotonic() - began < 10  # a fresh consumer group would take about 23 s on this broker
+        await producer.send(topics.PICKED, picked(3).id, picked(3))
+        await producer.send(topics.PICKED, picked(20).id, picked(20))
+        await until(queue, 21)
+    async with carrying(kafka, redis_section, "w2") as (queue, producer):
+        await producer.send(topics.PICKED, picked(21).id, picked(21))
+        await until(queue, 22)
+        jobs = await queue.claim("w", 100, 0)
+        assert sorted(job.id for job in jobs) == sorted(picked(number).id for number in range(22))
+        assert msgspec.json.encode(picked(7)) in [job.payload for job in jobs]
+
+
+async def test_what_cannot_be_decoded_goes_to_the_dead_letters_and_its_neighbours_go_on(
+    kafka: KafkaSection, redis_section: RedisSection
+) -> None:
+    ensure_topics(kafka, (topics.PICKED, topics.dead(topics.PICKED)))
+    async with carrying(kafka, redis_section) as (queue, producer):
+        await producer.send(topics.PICKED, "a", picked(1))
+        await producer.send_bytes(topics.PICKED, "b", b'{"id": 3')
+        await producer.send_bytes(topics.PICKED, "c", b"\xff\x00")
+        await producer.send(topics.PICKED, "d", picked(2))
+        await until(queue, 2)
+        letters: list[DeadLetter] = []
+        reader = await asyncio.to_thread(FactReader, kafka, topics.dead(topics.PICKED), {})
+        deadline = time.monotonic() + 10
+        while len(letters) < 2 and time.monotonic() < deadline:
+            records = await asyncio.to_thread(reader.poll, 500)
+            letters += [msgspec.json.decode(record.value, type=DeadLetter) for record in records]
+        await asyncio.to_thread(reader.close)
+    assert {letter.size_bytes for letter in letters} == {8, 2}
+    assert all(letter.reason and letter.source_topic == topics.PICKED.name for letter in letters)
+
+
+async def test_offsets_of_another_log_are_void(kafka: KafkaSection, redis_section: RedisSection) -> None:
+    ensure_topics(kafka, (topics.PICKED, topics.dead(topics.PICKED)))
+    async with connect(redis_section) as redis:
+        stored = {"epoch": "the log before", **{str(number): 1_000_000 for number in range(topics.PICKED.partitions)}}
+        await redis.hset(Keys(redis_section.prefix).fan_out_offsets, mapping=stored)  # type: ignore[arg-type]
+    async with carrying(kafka, redis_section) as (queue, producer):
+        await producer.send(topics.PICKED, picked(1).id, picked(1))
+        await until(queue, 1)
+
+
+async def test_no_offset_is_stored_before_redis_has_the_job(kafka: KafkaSection, redis_section: RedisSection) -> None:
+    keys = Keys(redis_section.prefix)
+    async with connect(redis_section) as redis, FactProducer(kafka) as producer:
+        fan_out = FanOut(kafka, redis, keys, JobQueue(redis, keys, "label", QueueRule()), producer)
+        await redis.config_set("maxmemory", 1)
+        try:
+            with pytest.raises(Exception, match=r"used memory > .maxmemory"):
+                await fan_out.carry([Record(0, 0, msgspec.json.encode(picked(1)))])
+        finally:
+            await redis.config_set("maxmemory", 0)
+        assert await redis.exists(keys.fan_out_offsets) == 0
+        await fan_out.carry([Record(0, 0, msgspec.json.encode(picked(1)))])
+        assert (await JobQueue(redis, keys, "label", QueueRule()).counts()).waiting == 1
+
+
+async def test_a_lease_has_one_owner_and_is_free_after_its_silence(redis_section: RedisSection) -> None:
+    async with connect(redis_section) as redis:
+        first, second = (Lease(redis, f"{redis_section.prefix}:lease", name, 100) for name in ("a", "b"))
+        assert await first.hold()
+        assert await first.hold()
+        assert not await second.hold()
+        await second.release()
+        assert not await second.hold()
+        await asyncio.sleep(0.15)
+        assert await second.hold()
+        await second.release()
+        assert await first.hold()
