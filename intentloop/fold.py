@@ -73,7 +73,7 @@ class _Work:
         self.counts: Counter[str] = Counter(envelopes=1, events_in=len(envelope.events) + len(envelope.rejected))
         self.ids = window.split_ids(state.seen)
         self.known = set(self.ids)
-        self.clock = self.closed = state.clock
+        self.clock = state.clock
         self.recent = dict(state.recent)
         self.labels, self.reference = list(state.labels), state.reference
         self.armed, self.live, self.tops = state.armed, state.live, state.tops
@@ -111,7 +111,7 @@ class _Work:
             self.counts["quarantined"] += 1
             self.dead.append(dead_letter(self.source, timed.index, reason, msgspec.json.encode(timed.event)))
             return False
-        if timeline.is_late(timed.ts_ms, received_ms, self.closed, self.rule.time):
+        if timeline.is_late(timed.ts_ms, received_ms, self.clock, self.rule.time):
             self.counts["late"] += 1
             return False
         self.clock = timeline.advance(self.clock, timed.ts_ms, received_ms)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from intentloop.adapters.codec import encode
 from intentloop.adapters.keys import Keys
 from intentloop.fold import FoldRule
+from intentloop.picks import PickRule
 from streams.fold_records import DEAD, FoldContext, Output, Record, decode, fold_batch, state_keys
 from tests.unit.core_streams.make import NOW_MS, envelope, inference, view
 
@@ -26,15 +27,18 @@ def record(offset: int, user: int, partition: int = 0) -> Record:
     return Record(partition, offset, value)
 
 
-def run(records: list[Record], cuts: list[int]) -> tuple[dict[str, bytes], Counter[str], list[tuple[str, bytes]]]:
+def run(
+    records: list[Record], cuts: list[int], rule: FoldRule = CONTEXT.rule
+) -> tuple[dict[str, bytes], Counter[str], list[tuple[str, bytes]]]:
+    context = FoldContext(CONTEXT.keys, rule)
     store: dict[str, bytes] = {}
     counts: Counter[str] = Counter()
     outputs: list[Output] = []
     bounds = [0, *sorted(cuts), len(records)]
     for start, end in itertools.pairwise(bounds):
-        batch = decode(records[start:end], CONTEXT.rule)
-        found = {key: store.get(key) for key in state_keys(batch, CONTEXT.keys)}
-        outcome = fold_batch(batch, found, {0: -1, 1: -1}, CONTEXT)
+        batch = decode(records[start:end], rule)
+        found = {key: store.get(key) for key in state_keys(batch, context.keys)}
+        outcome = fold_batch(batch, found, {0: -1, 1: -1}, context)
         for write in outcome.writes:
             store |= write.states
             counts.update(write.counts)
@@ -74,3 +78,11 @@ def test_each_partition_is_written_by_itself_from_its_own_watermark() -> None:
     assert [(write.partition, write.expected, write.watermark) for write in outcome.writes] == [(0, 3, 4), (1, 8, 9)]
     assert all(":{0}:" in key for key in outcome.writes[0].states)
     assert all(":{1}:" in key for key in outcome.writes[1].states)
+
+
+def test_the_budget_of_picks_is_spent_by_the_whole_partition_over_batches() -> None:
+    rule = FoldRule(pick=PickRule(random_ratio=0.0, budget_per_hour=3))
+    faulty = [record(3 * number, number) for number in range(10)]  # answer 买买买, all within one hour
+    one_by_one = run(faulty, list(range(1, 10)), rule)
+    assert one_by_one[1]["picked"] == 3
+    assert run(faulty, [], rule)[1]["picked"] == 3
