@@ -112,7 +112,7 @@ class BatchApplier:
         """Step 3, second half. All outputs are stored by the broker before anything else happens."""
         if not outputs:
             return
-        await asyncio.gather(*(self._producer.send(output.topic, output.key, output.fact) for output in outputs))
+        await asyncio.gather(*(self._producer.send_bytes(*output) for output in outputs))
         for name, count in Counter(output.topic.name for output in outputs).items():
             metrics.STREAM_OUTPUTS.labels(name).inc(count)
 

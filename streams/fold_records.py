@@ -11,7 +11,8 @@ from typing import NamedTuple
 import msgspec
 
 from intentloop import timeline, window
-from intentloop.adapters.codec import DECODERS
+from intentloop.adapters.codec import DECODERS, encode
+from intentloop.adapters.facts_producer import MAX_REQUEST_BYTES
 from intentloop.adapters.keys import Keys
 from intentloop.adapters.state_store import PartitionWrite
 from intentloop.events import Envelope
@@ -22,6 +23,7 @@ from intentloop.topics import DRIFTED, PICKED, TELEMETRY, TRIGGERED, Topic, dead
 from intentloop.window import UserState
 
 DEAD = dead(TELEMETRY)
+MAX_FACT_BYTES = MAX_REQUEST_BYTES - 4_096  # room for the key and Kafka's own framing
 
 _decode_envelope = DECODERS[TELEMETRY.name].decode
 _unpack_spending = msgspec.msgpack.Decoder(Spending).decode
@@ -36,11 +38,11 @@ class Record(NamedTuple):
 
 
 class Output(NamedTuple):
-    """One fact to send."""
+    """One fact to send, encoded."""
 
     topic: Topic
     key: str
-    fact: msgspec.Struct
+    value: bytes
 
 
 class Decoded(NamedTuple):
@@ -127,7 +129,7 @@ def _fold_partition(
         folded = fold(state, envelope, source, spending, context.rule)
         states[key], spending = folded.state, folded.spending
         counts.update(folded.counts)
-        outputs.extend(_outputs(folded, envelope.user_id))
+        outputs.extend(_sendable(source, output) for output in _outputs(folded, envelope.user_id))
     packed = {key: window.pack(state) for key, state in states.items()}
     if spending is not before:
         packed[budget_key] = window.pack(spending)
@@ -143,16 +145,25 @@ def _read_spending(packed: bytes | None) -> Spending:
 
 
 def _refused(source: Source, reason: str, value: bytes | None) -> Output:
-    return Output(DEAD, f"{source.partition}-{source.offset}", dead_letter(source, WHOLE, reason, value or b""))
+    letter = dead_letter(source, WHOLE, reason, value or b"")
+    return Output(DEAD, f"{source.partition}-{source.offset}", encode(letter))
+
+
+def _sendable(source: Source, output: Output) -> Output:
+    """A fact that the broker would refuse for its size becomes a dead letter: else no restart would get past it."""
+    if len(output.value) <= MAX_FACT_BYTES:
+        return output
+    reason = f"{output.topic.event} of {len(output.value)} bytes is above the limit of {MAX_FACT_BYTES}"
+    return _refused(source, reason, output.value)
 
 
 def _outputs(folded: Folded, user_id: str) -> Iterator[Output]:
     """Which facts leave, under which keys?"""
     if folded.drifted is not None:
-        yield Output(DRIFTED, user_id, folded.drifted)
+        yield Output(DRIFTED, user_id, encode(folded.drifted))
     for trigger in folded.triggered:
-        yield Output(TRIGGERED, user_id, trigger)
+        yield Output(TRIGGERED, user_id, encode(trigger))
     for sample in folded.picked:
-        yield Output(PICKED, sample.id, sample)
+        yield Output(PICKED, sample.id, encode(sample))
     for letter in folded.dead:
-        yield Output(DEAD, f"{letter.source_partition}-{letter.source_offset}", letter)
+        yield Output(DEAD, f"{letter.source_partition}-{letter.source_offset}", encode(letter))

@@ -147,8 +147,7 @@ def replay(records: Sequence[Record], keys: Keys, batch: int = 64) -> Truth:
                 truth.counts.update(write.counts)
                 truth.watermarks[partition] = write.watermark
             for output in outcome.outputs:
-                value = encode(output.fact)
-                truth.outputs[output.topic.name][identity(output.topic, value)] = value
+                truth.outputs[output.topic.name][identity(output.topic, output.value)] = output.value
     return truth
 
 

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 
-import msgspec
 import pytest
 
 from intentloop.adapters.keys import Keys
@@ -33,7 +32,7 @@ class Doors:
     async def apply(self, writes: Iterable[PartitionWrite]) -> None:
         self.done.append(f"apply to {next(iter(writes)).watermark}")
 
-    async def send(self, topic: Topic, key: str, value: msgspec.Struct) -> None:
+    async def send_bytes(self, topic: Topic, key: str, value: bytes) -> None:
         await asyncio.sleep(0)
         if self.send_fails:
             raise ConnectionError("broker is gone")

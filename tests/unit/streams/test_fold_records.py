@@ -43,7 +43,7 @@ def run(
             store |= write.states
             counts.update(write.counts)
         outputs.extend(outcome.outputs)
-    return store, counts, sorted((output.topic.name, encode(output.fact)) for output in outputs)
+    return store, counts, sorted((output.topic.name, output.value) for output in outputs)
 
 
 @settings(deadline=None, max_examples=50)
@@ -69,6 +69,16 @@ def test_bad_records_become_dead_letters_and_move_the_watermark() -> None:
     assert write.counts["records"] == len(records)
     letters = [output for output in outcome.outputs if output.topic == DEAD]
     assert [letter.key for letter in letters] == [f"0-{1 + index}" for index in range(len(values))]
+
+
+def test_a_fact_too_large_for_the_broker_becomes_a_dead_letter() -> None:
+    huge = inference("i", "买买买" + "！" * 400_000)  # 1.2 MB in UTF-8
+    records = [Record(0, 0, encode(envelope(huge)))]
+    batch = decode(records, CONTEXT.rule)
+    (output,) = fold_batch(batch, dict.fromkeys(state_keys(batch, CONTEXT.keys)), {0: -1}, CONTEXT).outputs
+    assert output.topic == DEAD
+    assert b"SamplePicked of 1200" in output.value
+    assert len(output.value) < 10_000
 
 
 def test_each_partition_is_written_by_itself_from_its_own_watermark() -> None:
