@@ -31,7 +31,7 @@ from intentloop.facts import DeadLetter, SamplePicked
 
 log = logging.getLogger(__name__)
 
-LEASE_MS = 10_000
+LEASE_MS = 4_000  # after a kill this long nobody fans out or decides; a paused owner does no harm
 POLL_MS = 500
 STAND_BY_S = 1.0
 EXCERPT_CHARS = 512

@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from intentloop.adapters.settings import TeacherSection
@@ -19,23 +19,23 @@ class Scripted:
         self.answer: Callable[[dict[str, Any]], bytes] | None = None
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            head = await reader.readuntil(b"\r\n\r\n")
-            length = next(
-                int(line.split(b":")[1]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length")
-            )
-            request = json.loads(await reader.readexactly(length))
-            self.requests.append(request)
-            if self.answer is not None:
-                writer.write(self.answer(request))
-            else:
-                for part in (self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]).split(b"<PAUSE>"):
-                    writer.write(part)
-                    await writer.drain()
-                    await asyncio.sleep(0.01)
+        with suppress(asyncio.IncompleteReadError, ConnectionError):  # a client that is killed just goes
+            await self._answer(reader, writer)
+        writer.close()
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        length = next(line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length"))
+        request = json.loads(await reader.readexactly(int(length.split(b":")[1])))
+        self.requests.append(request)
+        if self.answer is not None:
+            answer = self.answer(request)
+        else:
+            answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        for part in answer.split(b"<PAUSE>"):
+            writer.write(part)
             await writer.drain()
-        finally:
-            writer.close()
+            await asyncio.sleep(0.01)
 
     def section(self, **changes: Any) -> TeacherSection:
         """Settings of a client of this server, in a hurry."""

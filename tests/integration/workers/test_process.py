@@ -125,7 +125,7 @@ async def test_killed_again_and_again_no_sample_is_lost_or_labelled_twice_in_eff
         training, train = TrainingStore(redis, keys, 0.0), JobQueue(redis, keys, "train", QueueRule())
         for number in range(SAMPLES):
             await producer.send(topics.PICKED, picked(number).id, picked(number))
-        for kill_at in (1, SAMPLES // 3, 2 * SAMPLES // 3):
+        for kill_at in (1, SAMPLES // 2):
             with workers(env, log) as process:
                 await _until(lambda: _labelled(training), kill_at, log)
                 os.kill(process.pid, signal.SIGKILL)
