@@ -7,17 +7,14 @@ After a crash what is open is completed with the same id. One worker decides at 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Any
 
 import msgspec
-from redis.asyncio import Redis
 
 from intentloop import topics
 from intentloop.adapters import metrics
 from intentloop.adapters.clock import now_ms
 from intentloop.adapters.facts_producer import FactProducer
 from intentloop.adapters.jobs import JobQueue
-from intentloop.adapters.keys import Keys
 from intentloop.adapters.leases import Lease
 from intentloop.adapters.retrain_log import RetrainLog
 from intentloop.adapters.training_store import TrainingStore
@@ -30,9 +27,8 @@ log = logging.getLogger(__name__)
 class LoopStores(msgspec.Struct, frozen=True, kw_only=True):
     """What the decision reads and writes; `release` tells the current version, empty before the first."""
 
-    redis: Redis
-    keys: Keys
     training: TrainingStore
+    retrains: RetrainLog
     train_queue: JobQueue
     producer: FactProducer
     release: Callable[[], Awaitable[str]]
@@ -48,7 +44,6 @@ class Decider:
 
     def __init__(self, stores: LoopStores, rule: RetrainRule) -> None:
         self._stores, self._rule = stores, rule
-        self._log = RetrainLog(stores.redis, stores.keys)
         self._told = ""
 
     async def run(self, lease: Lease, interval_s: float, stop: asyncio.Event) -> None:
@@ -69,10 +64,9 @@ class Decider:
             kind="request" if asked else "wait", reason=outcome.reason, at_ms=facts.now_ms, release=facts.release
         )
         if asked:
-            await self._log.open(await self._request(facts, outcome.reason))
+            await self._stores.retrains.open(await self._request(facts, outcome.reason))
             await self._complete()
-        redis: Any = self._stores.redis
-        await redis.set(self._stores.keys.decision, msgspec.json.encode(decision))
+        await self._stores.retrains.remember(decision)
         if decision.kind == "request" or outcome.reason != self._told:
             self._told = outcome.reason
             log.info("retrain: %s, %s", decision.kind, decision.reason)
@@ -83,7 +77,7 @@ class Decider:
         counts = await self._stores.training.counts()
         queue = await self._stores.train_queue.counts()
         release = await self._stores.release()
-        asked = [entry.request for entry in await self._log.entries()]
+        asked = [entry.request for entry in await self._stores.retrains.entries()]
         same_base = [request.hard_new for request in asked if request.base_version == release]
         return LoopFacts(
             now_ms=now_ms(),
@@ -109,10 +103,10 @@ class Decider:
 
     async def _complete(self) -> None:
         stores = self._stores
-        for entry in await self._log.entries():
+        for entry in await self._stores.retrains.entries():
             if entry.told:
                 continue
             await stores.train_queue.put(entry.request.id, msgspec.json.encode(entry.request))
             await stores.producer.send(topics.RETRAIN_REQUESTED, entry.request.base_version, entry.request)
-            await self._log.close(entry.request)
+            await self._stores.retrains.close(entry.request)
             metrics.RETRAIN_REQUESTS.inc()

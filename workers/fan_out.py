@@ -12,10 +12,8 @@ import asyncio
 import hashlib
 import logging
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import msgspec
-from redis.asyncio import Redis
 
 from intentloop import topics
 from intentloop.adapters import metrics
@@ -24,8 +22,8 @@ from intentloop.adapters.codec import DECODERS
 from intentloop.adapters.fact_reader import FactReader, Record
 from intentloop.adapters.facts_producer import FactProducer
 from intentloop.adapters.jobs import JobQueue
-from intentloop.adapters.keys import Keys
 from intentloop.adapters.leases import Lease
+from intentloop.adapters.offset_store import OffsetStore
 from intentloop.adapters.settings import KafkaSection
 from intentloop.facts import DeadLetter, SamplePicked
 
@@ -42,16 +40,13 @@ class FanOut:
 
     Args:
         kafka: Where the broker is.
-        redis: Where offsets are stored; the queue's Redis.
-        keys: Names of keys.
+        offsets: How far it has come.
         queue: Of labelling jobs.
         producer: For dead letters.
     """
 
-    def __init__(self, kafka: KafkaSection, redis: Redis, keys: Keys, queue: JobQueue, producer: FactProducer) -> None:
-        self._kafka, self._queue, self._producer = kafka, queue, producer
-        self._redis: Any = redis
-        self._offsets_key = keys.fan_out_offsets
+    def __init__(self, kafka: KafkaSection, offsets: OffsetStore, queue: JobQueue, producer: FactProducer) -> None:
+        self._kafka, self._offsets, self._queue, self._producer = kafka, offsets, queue, producer
 
     async def run(self, lease: Lease, stop: asyncio.Event) -> None:
         """Carry samples while the lease is ours, until told to stop."""
@@ -65,14 +60,16 @@ class FanOut:
     async def _carry(self, lease: Lease, stop: asyncio.Event, thread: ThreadPoolExecutor) -> None:
         loop = asyncio.get_running_loop()
         epoch = await loop.run_in_executor(thread, broker_epoch, self._kafka, topics.PICKED)
-        offsets = await self._stored_offsets(epoch)
-        reader = await loop.run_in_executor(thread, FactReader, self._kafka, topics.PICKED, offsets)
+        offsets = await self._offsets.load(epoch)
+        if offsets is None:
+            log.warning("the broker's log began anew (epoch %s): reading it from its beginning", epoch)
+        reader = await loop.run_in_executor(thread, FactReader, self._kafka, topics.PICKED, offsets or {})
         log.info("fan-out reads %s from %s", topics.PICKED.name, offsets or "the beginning")
         try:
             while not stop.is_set() and await lease.hold():
                 records = await loop.run_in_executor(thread, reader.poll, POLL_MS)
                 await self.carry(records)
-                await self._store_offsets(epoch, records)
+                await self._offsets.save(epoch, records)
         finally:
             await loop.run_in_executor(thread, reader.close)
 
@@ -91,23 +88,6 @@ class FanOut:
             return
         new = await self._queue.put(sample.id, record.value)
         metrics.FAN_OUT_RECORDS.labels("queued" if new else "repeated").inc()
-
-    async def _stored_offsets(self, epoch: str) -> dict[int, int]:
-        stored = {
-            name.decode(): value.decode() for name, value in (await self._redis.hgetall(self._offsets_key)).items()
-        }
-        if stored.pop("epoch", epoch) != epoch:
-            log.warning("the broker's log began anew (epoch %s): reading it from its beginning", epoch)
-            await self._redis.delete(self._offsets_key)
-            return {}
-        return {int(partition): int(offset) for partition, offset in stored.items()}
-
-    async def _store_offsets(self, epoch: str, records: list[Record]) -> None:
-        if records:
-            offsets: dict[str, object] = {"epoch": epoch}
-            for record in records:
-                offsets[str(record.partition)] = max(record.offset + 1, int(str(offsets.get(str(record.partition), 0))))
-            await self._redis.hset(self._offsets_key, mapping=offsets)
 
 
 def _dead_letter(record: Record, reason: str) -> DeadLetter:

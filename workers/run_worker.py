@@ -11,10 +11,10 @@ import signal
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from typing import Any
 
 import msgspec
-from redis.asyncio import Redis
 
 from intentloop import teacher_prompt
 from intentloop.adapters.facts_producer import FactProducer
@@ -22,9 +22,11 @@ from intentloop.adapters.health import HealthServer
 from intentloop.adapters.jobs import JobQueue, QueueRule
 from intentloop.adapters.keys import Keys
 from intentloop.adapters.leases import Lease
+from intentloop.adapters.offset_store import OffsetStore
 from intentloop.adapters.people import PeopleQueue
 from intentloop.adapters.redis_client import check_noeviction, connect, ready
 from intentloop.adapters.registry import Registry
+from intentloop.adapters.retrain_log import RetrainLog
 from intentloop.adapters.settings import TeacherSection
 from intentloop.adapters.spending import Spending
 from intentloop.adapters.teachers import Teacher, require
@@ -43,6 +45,22 @@ HOUSEKEEPING_S = 60.0
 GRACE_S = 8.0  # for jobs in hand at the end; what is not done then is redone when its lease runs out
 
 Part = Callable[[asyncio.Event], Coroutine[Any, Any, None]]
+
+
+class Stores(msgspec.Struct, frozen=True, kw_only=True):
+    """All that lies in Redis, opened; `owner` is this process's name in leases."""
+
+    owner: str
+    queue: JobQueue
+    train_queue: JobQueue
+    training: TrainingStore
+    people: PeopleQueue
+    spending: Spending
+    retrains: RetrainLog
+    offsets: OffsetStore
+    registry: Registry
+    fan_out_lease: Lease
+    decide_lease: Lease
 
 
 class Parts(msgspec.Struct, frozen=True):
@@ -105,13 +123,35 @@ async def _build(settings: WorkersSettings) -> AsyncIterator[Parts]:
     """Connect everything; what was opened is closed in reverse order."""
     async with AsyncExitStack() as stack:
         teachers = await _teachers(settings, stack)
-        redis = await stack.enter_async_context(connect(settings.redis))
-        await ready(redis)
-        await check_noeviction(redis)
+        stores = await stack.enter_async_context(_stores(settings))
         await asyncio.to_thread(ensure_topics, settings.kafka)
         producer = await stack.enter_async_context(FactProducer(settings.kafka))
         await _self_test(teachers)
-        yield Parts(_runners(settings, redis, producer, teachers), teachers)
+        yield Parts(_runners(settings, stores, producer, teachers), teachers)
+
+
+@asynccontextmanager
+async def _stores(settings: WorkersSettings) -> AsyncIterator[Stores]:
+    """Connect to Redis, wait until it can answer, refuse one that forgets."""
+    keys, labelling = Keys(settings.redis.prefix), settings.labelling
+    owner = f"{socket.gethostname()}-{os.getpid()}-{os.urandom(3).hex()}"  # a container's pid is 1 after each start
+    rule = QueueRule(lease_ms=round(labelling.lease_s * 1000), max_tries=labelling.max_tries)
+    async with connect(settings.redis) as redis:
+        await ready(redis)
+        await check_noeviction(redis)
+        yield Stores(
+            owner=owner,
+            queue=JobQueue(redis, keys, "label", rule),
+            train_queue=JobQueue(redis, keys, "train", QueueRule()),
+            training=TrainingStore(redis, keys, labelling.golden_ratio),
+            people=PeopleQueue(redis, keys),
+            spending=Spending(redis, keys),
+            retrains=RetrainLog(redis, keys),
+            offsets=OffsetStore(redis, keys.fan_out_offsets),
+            registry=Registry(redis, keys, settings.blobs.root),
+            fan_out_lease=Lease(redis, keys.lease("fan-out"), owner, LEASE_MS),
+            decide_lease=Lease(redis, keys.lease("decide"), owner, LEASE_MS),
+        )
 
 
 async def _teachers(settings: WorkersSettings, stack: AsyncExitStack) -> Teachers:
@@ -132,34 +172,31 @@ async def _self_test(teachers: Teachers) -> None:
     )
 
 
-def _runners(settings: WorkersSettings, redis: Redis, producer: FactProducer, teachers: Teachers) -> dict[str, Part]:
-    keys, labelling = Keys(settings.redis.prefix), settings.labelling
-    owner = f"{socket.gethostname()}-{os.getpid()}-{os.urandom(3).hex()}"  # a container's pid is 1 after each start
-    rule = QueueRule(lease_ms=round(labelling.lease_s * 1000), max_tries=labelling.max_tries)
-    queue, training = JobQueue(redis, keys, "label", rule), TrainingStore(redis, keys, labelling.golden_ratio)
-    train_queue, people = JobQueue(redis, keys, "train", QueueRule()), PeopleQueue(redis, keys)
-    spending = Spending(redis, keys)
-    stores = LabelStores(queue=queue, training=training, people=people, spending=spending, producer=producer)
-    labeller = Labeller(teachers, stores, labelling)
-    fan_out = FanOut(settings.kafka, redis, keys, queue, producer)
-    loop = LoopStores(
-        redis=redis,
-        keys=keys,
-        training=training,
-        train_queue=train_queue,
+def _runners(settings: WorkersSettings, stores: Stores, producer: FactProducer, teachers: Teachers) -> dict[str, Part]:
+    labels = LabelStores(
+        queue=stores.queue,
+        training=stores.training,
+        people=stores.people,
+        spending=stores.spending,
         producer=producer,
-        release=_release_of(Registry(redis, keys, settings.blobs.root)),
     )
+    loop = LoopStores(
+        training=stores.training,
+        retrains=stores.retrains,
+        train_queue=stores.train_queue,
+        producer=producer,
+        release=_release_of(stores.registry),
+    )
+    labeller = Labeller(teachers, labels, settings.labelling)
+    fan_out = FanOut(settings.kafka, stores.offsets, stores.queue, producer)
     decider = Decider(loop, RetrainRule(**settings.retrain.model_dump(exclude={"interval_s"})))
-    fan_out_lease = Lease(redis, keys.lease("fan-out"), owner, LEASE_MS)
-    decide_lease = Lease(redis, keys.lease("decide"), owner, LEASE_MS)
     runners: dict[str, Part] = {
-        "fan_out": lambda stop: fan_out.run(fan_out_lease, stop),
-        "decide": lambda stop: decider.run(decide_lease, settings.retrain.interval_s, stop),
-        "housekeeping": lambda stop: _keep_house([queue, train_queue], stop),
+        "fan_out": partial(fan_out.run, stores.fan_out_lease),
+        "decide": partial(decider.run, stores.decide_lease, settings.retrain.interval_s),
+        "housekeeping": partial(_keep_house, [stores.queue, stores.train_queue]),
     }
-    for number in range(labelling.loops):
-        runners[f"label_{number}"] = lambda stop, name=f"{owner}-{number}": labeller.run(name, stop)  # type: ignore[misc]
+    for number in range(settings.labelling.loops):
+        runners[f"label_{number}"] = partial(labeller.run, f"{stores.owner}-{number}")
     return runners
 
 

@@ -34,8 +34,7 @@ async def loop(kafka: KafkaSection, section: RedisSection, release: str = "v1") 
 
     async with connect(section) as redis, FactProducer(kafka) as producer:
         yield LoopStores(
-            redis=redis,
-            keys=keys,
+            retrains=RetrainLog(redis, keys),
             training=TrainingStore(redis, keys, 0.0),
             train_queue=JobQueue(redis, keys, "train", QueueRule()),
             producer=producer,
@@ -53,8 +52,9 @@ async def told(kafka: KafkaSection) -> list[RetrainRequested]:
     return found
 
 
-async def stored(stores: LoopStores) -> Decision:
-    return msgspec.json.decode(await stores.redis.get(stores.keys.decision) or b"", type=Decision)
+async def stored(section: RedisSection) -> Decision:
+    async with connect(section) as redis:
+        return msgspec.json.decode(await redis.get(Keys(section.prefix).decision) or b"", type=Decision)
 
 
 async def test_enough_hard_samples_become_one_job_and_one_fact(
@@ -67,7 +67,7 @@ async def test_enough_hard_samples_become_one_job_and_one_fact(
             await stores.training.add(labelled(number))
         decision = await decider.step()
         assert (decision.kind, decision.reason) == ("request", "3 new hard samples, 3 are enough")
-        assert await stored(stores) == decision
+        assert await stored(redis_section) == decision
         assert (await decider.step()).reason == "a training run is waiting or running"
         (job,) = await stores.train_queue.claim("trainer", 5, 0)
         request = msgspec.json.decode(job.payload, type=RetrainRequested)
@@ -118,7 +118,7 @@ async def test_a_request_that_a_crash_left_half_done_is_completed_once(
 ) -> None:
     request = RetrainRequested(id="train-v1-3", base_version="v1", reason="r", hard_new=3, samples=3, requested_at_ms=1)
     async with loop(kafka, redis_section) as stores:
-        await RetrainLog(stores.redis, stores.keys).open(request)
+        await stores.retrains.open(request)
         await stores.train_queue.put(request.id, msgspec.json.encode(request))  # and here it died
         for _ in range(3):
             await Decider(stores, RULE).step()

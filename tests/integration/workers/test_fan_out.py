@@ -12,6 +12,7 @@ from intentloop.adapters.facts_producer import FactProducer
 from intentloop.adapters.jobs import JobQueue, QueueRule
 from intentloop.adapters.keys import Keys
 from intentloop.adapters.leases import Lease
+from intentloop.adapters.offset_store import OffsetStore
 from intentloop.adapters.redis_client import connect
 from intentloop.adapters.settings import KafkaSection, RedisSection
 from intentloop.adapters.topics_admin import ensure_topics
@@ -30,7 +31,7 @@ async def carrying(
     keys = Keys(redis_section.prefix)
     async with connect(redis_section) as redis, FactProducer(kafka) as producer:
         queue, stop = JobQueue(redis, keys, "label", QueueRule()), asyncio.Event()
-        fan_out = FanOut(kafka, redis, keys, queue, producer)
+        fan_out = FanOut(kafka, OffsetStore(redis, keys.fan_out_offsets), queue, producer)
         task = asyncio.create_task(fan_out.run(Lease(redis, keys.lease("fan-out"), owner, 2_000), stop))
         try:
             yield queue, producer
@@ -102,7 +103,8 @@ async def test_offsets_of_another_log_are_void(kafka: KafkaSection, redis_sectio
 async def test_no_offset_is_stored_before_redis_has_the_job(kafka: KafkaSection, redis_section: RedisSection) -> None:
     keys = Keys(redis_section.prefix)
     async with connect(redis_section) as redis, FactProducer(kafka) as producer:
-        fan_out = FanOut(kafka, redis, keys, JobQueue(redis, keys, "label", QueueRule()), producer)
+        queue = JobQueue(redis, keys, "label", QueueRule())
+        fan_out = FanOut(kafka, OffsetStore(redis, keys.fan_out_offsets), queue, producer)
         await redis.config_set("maxmemory", 1)
         try:
             with pytest.raises(Exception, match=r"used memory > .maxmemory"):
@@ -111,7 +113,7 @@ async def test_no_offset_is_stored_before_redis_has_the_job(kafka: KafkaSection,
             await redis.config_set("maxmemory", 0)
         assert await redis.exists(keys.fan_out_offsets) == 0
         await fan_out.carry([Record(0, 0, msgspec.json.encode(picked(1)))])
-        assert (await JobQueue(redis, keys, "label", QueueRule()).counts()).waiting == 1
+        assert (await queue.counts()).waiting == 1
 
 
 async def test_a_lease_has_one_owner_and_is_free_after_its_silence(redis_section: RedisSection) -> None:
