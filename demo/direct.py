@@ -16,7 +16,7 @@ from rich.console import Console
 
 from demo import account, cast
 from demo.golden import golden_samples
-from demo.ground import ask_to_finish
+from demo.phones_state import ask_to_finish
 from demo.report import DemoReport, failures, table, write
 from demo.stage import Stage, perform
 from demo.watch import Look

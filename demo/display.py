@@ -39,7 +39,9 @@ class Display:
 
     def stage(self, text: str) -> None:
         """Say what begins or is done."""
-        self._console.print(f"[dim]{time.monotonic() - self._began_s:6.1f} s[/dim]  {text}", highlight=False)
+        self._console.print(
+            f"[dim]{time.monotonic() - self._began_s:6.1f} s[/dim]  {text}", highlight=False, soft_wrap=True
+        )
 
     def bar(self, name: str, done: float, total: float, text: str) -> None:
         """Move a bar; made at its first move."""

@@ -22,7 +22,7 @@ from demo.ground import Ground
 from demo.phones import stop_on_sigterm
 from demo.settings import PhonesSettings
 from demo.uplink import Report
-from demo.visits import Visit, cut
+from demo.visits import ROWS, Rows, Visit, cut
 from intentloop.adapters.clock import now_ms
 from intentloop.errors import UnavailableError
 from intentloop.events import Behaviour, Event
@@ -30,17 +30,6 @@ from intentloop.events import Behaviour, Event
 log = logging.getLogger("feed")
 
 BATCH_EVENTS = 100
-ROWS = "rows.json"
-
-
-class Rows(msgspec.Struct, frozen=True, kw_only=True):
-    """What the file held."""
-
-    read: int
-    rejected: int
-    rejections: tuple[readers.BadRow, ...]
-    users: int
-    visits: int
 
 
 def main(

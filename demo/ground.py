@@ -1,41 +1,22 @@
 """What do all phones of one process share? Outbox, way to the gateway, models, and the file that tells how they do.
 
-Two files steer and tell: `finish` in the phones' directory (whoever makes it wants no new visits), and `state.json`,
-written every second. Both survive the process, so a restarted one goes on where the other was killed.
+What is kept survives the process, so a restarted one goes on where the other was killed.
 """
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from pathlib import Path
-
-import msgspec
 
 from demo.courier import Courier
 from demo.device_model import DeviceModels
 from demo.outbox import Outbox
+from demo.phones_state import PhonesState, read_state, wants_finish, write_state
 from demo.settings import PhonesSettings
 from demo.uplink import Uplink
 from intentloop.adapters.health import HealthServer
 
 log = logging.getLogger("phones")
-
-FINISH = "finish"
-STATE = "state.json"
-
-
-class PhonesState(msgspec.Struct, frozen=True, kw_only=True):
-    """What the phones of this world did so far; `finished`: no visit goes on and nothing waits to be sent."""
-
-    sent: int = 0
-    waiting: int = 0
-    refused: int = 0
-    inferences: int = 0
-    visits: int = 0
-    skipped: dict[str, int] = {}
-    phones_by_version: dict[str, int] = {}
-    finished: bool = False
 
 
 class Tally:
@@ -73,7 +54,7 @@ class Ground:
 
     def wants_finish(self) -> bool:
         """Should no new visit begin?"""
-        return (self.section.directory / FINISH).exists()
+        return wants_finish(self.section.directory)
 
     def courier(self, phone: str, clock_ms: Callable[[], int] | None) -> Courier:
         """Who carries this phone's batches?"""
@@ -131,9 +112,7 @@ class Ground:
             phones_by_version={version: versions.count(version) for version in sorted(set(versions))},
             finished=self.ended,
         )
-        draft = self.section.directory / f"{STATE}.draft"
-        draft.write_bytes(msgspec.json.encode(state))
-        draft.replace(self.section.directory / STATE)
+        write_state(self.section.directory, state)
 
     async def _close(self) -> None:
         self._write_state()
@@ -141,17 +120,3 @@ class Ground:
         await self.uplink.close()
         self.models.close()
         self.outbox.close()
-
-
-def read_state(directory: Path) -> PhonesState:
-    """What do the phones of this directory say of themselves? Zeros before they said anything."""
-    try:
-        return msgspec.json.decode((directory / STATE).read_bytes(), type=PhonesState)
-    except FileNotFoundError:
-        return PhonesState()
-
-
-def ask_to_finish(directory: Path) -> None:
-    """Tell the phones of this directory to go home and send what they have."""
-    directory.mkdir(parents=True, exist_ok=True)
-    (directory / FINISH).touch()

@@ -15,10 +15,11 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from demo import account, cast, feed, readers
+from demo import account, cast, readers
 from demo.golden import golden_samples
 from demo.report import write
 from demo.stage import Stage, perform
+from demo.visits import ROWS, Rows
 from demo.watch import Look
 from intentloop.adapters.supervisor import ProcessSpec
 from intentloop.commands import stack
@@ -158,7 +159,7 @@ class Replayer:
         return stack.process(stage.plan, "demo.feed", *arguments, environment=environment)
 
     def _report(self, stage: Stage, look: Look, fed_s: float) -> ReplayReport:
-        rows = msgspec.json.decode((stage.phones / feed.ROWS).read_bytes(), type=feed.Rows)
+        rows = msgspec.json.decode((stage.phones / ROWS).read_bytes(), type=Rows)
         counts, training = look.counts, look.training
         return ReplayReport(
             file=self._script.file.name,

@@ -118,7 +118,8 @@ async def perform(
         return 1, None
     finally:
         console.print("stopping everything that was started …", style="dim")
-        await supervisor.stop()
+        await supervisor.stop(tuple(name for name in supervisor.names() if name not in stack.SERVICES))
+        await supervisor.stop()  # broker and Redis last, so that the others can finish what they hold
 
 
 async def _play(play: Callable[[Stage], Awaitable[Result]], stage: Stage, deadline_s: float) -> Result:

@@ -4,8 +4,9 @@ from collections.abc import Iterable
 
 import msgspec
 
-from demo.readers import Row
+from demo.readers import BadRow, Row
 
+ROWS = "rows.json"  # file in the phones' directory
 IDLE_MS = 1_800_000  # 30 minutes, the usual cut of web analytics
 
 
@@ -14,6 +15,16 @@ class Visit(msgspec.Struct, frozen=True):
 
     user_id: str
     rows: tuple[Row, ...]
+
+
+class Rows(msgspec.Struct, frozen=True, kw_only=True):
+    """What a file held; `rejections` are the first of the rows that were set aside."""
+
+    read: int
+    rejected: int
+    rejections: tuple[BadRow, ...]
+    users: int
+    visits: int
 
 
 def cut(rows: Iterable[Row]) -> list[Visit]:

@@ -5,8 +5,8 @@ from typing import Any
 
 import msgspec
 
-from demo.ground import PhonesState, read_state
 from demo.outbox import Sent, read_sent
+from demo.phones_state import PhonesState, read_state
 from intentloop.adapters.jobs import JobQueue, QueueCounts, QueueRule
 from intentloop.adapters.keys import Keys
 from intentloop.adapters.redis_client import TRANSIENT, connect

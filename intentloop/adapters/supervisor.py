@@ -96,6 +96,10 @@ class Supervisor:
                 return
         raise UnavailableError(f"{spec.name} failed {tries} times; see {self.log(spec.name)}")
 
+    def names(self) -> tuple[str, ...]:
+        """Which processes are kept running?"""
+        return tuple(self._running)
+
     def pids(self) -> dict[str, int]:
         """Which processes run now?"""
         return {

@@ -22,6 +22,7 @@ from intentloop.adapters.supervisor import ProcessSpec
 
 Sections = Mapping[str, Mapping[str, Any]]
 
+SERVICES = ("broker", "redis")
 PROCESSES = ("gateway", "streams", "workers", "trainer")
 
 
