@@ -6,6 +6,7 @@ After a crash what is open is completed with the same id. One worker decides at 
 
 import asyncio
 import logging
+import re
 from collections.abc import Awaitable, Callable
 
 import msgspec
@@ -22,6 +23,8 @@ from intentloop.facts import RetrainRequested
 from intentloop.retrain import Decision, LoopFacts, Request, RetrainRule, decide
 
 log = logging.getLogger(__name__)
+
+_NUMBERS = re.compile(r"\d+")
 
 
 class LoopStores(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,10 +70,15 @@ class Decider:
             await self._stores.retrains.open(await self._request(facts, outcome.reason))
             await self._complete()
         await self._stores.retrains.remember(decision)
-        if decision.kind == "request" or outcome.reason != self._told:
-            self._told = outcome.reason
-            log.info("retrain: %s, %s", decision.kind, decision.reason)
+        self._tell(decision)
         return decision
+
+    def _tell(self, decision: Decision) -> None:
+        """One line when the obstacle changes, not when only its numbers do."""
+        obstacle = _NUMBERS.sub("", decision.reason)
+        if decision.kind == "request" or obstacle != self._told:
+            self._told = obstacle
+            log.info("retrain: %s, %s", decision.kind, decision.reason)
 
     async def facts(self) -> LoopFacts:
         """What is known now?"""
