@@ -187,3 +187,29 @@ def test_watermarks_of_another_broker_stop_the_worker_unless_it_may_begin_anew(
             assert all(b'"id":"sample.r1-' in (one.value or b"") for one in samples), "ids differ from before the reset"
 
     asyncio.run(run())
+
+
+def test_a_redis_that_lost_its_newest_writes_is_caught_up_from_kafka(
+    kafka: KafkaSection, redis_section: RedisSection, tmp_path: Path
+) -> None:
+    async def run() -> None:
+        async with scene(kafka, redis_section, tmp_path) as here:
+            worker = here.start()
+            await world.send(kafka, list(envelopes(100))[:4])  # so few that some partitions have no watermark yet
+            await here.applied(await here.truth())
+            names = [name async for name in here.redis.scan_iter(f"{redis_section.prefix}:*")]
+            saved = {name: await here.redis.dump(name) for name in names}
+            await world.send(kafka, envelopes(300, seed=4))
+            truth = await here.truth()
+            await here.applied(truth)
+            worker.terminate()  # commits all of it to Kafka
+            assert await wait_exit(worker) == 0
+            await here.redis.delete(*[name async for name in here.redis.scan_iter(f"{redis_section.prefix}:*")])
+            for name, value in saved.items():
+                await here.redis.restore(name, 0, value or b"")
+            here.start()
+            await here.applied(truth)
+            duplicates = await world.assert_as_replayed(kafka, here.redis, here.keys, truth)
+            assert duplicates[PICKED.name] > 0, "the work was done again"
+
+    asyncio.run(run())
