@@ -5,6 +5,7 @@ own data loader joins samples and drops what is longer than a block, so each cal
 repeated up to the longest one's length: every token is used, and none of another sample is near it (faults M11, M12).
 """
 
+import warnings
 from collections.abc import Sequence
 from itertools import chain, islice, repeat
 from pathlib import Path
@@ -25,9 +26,12 @@ def fold(source: Path, directory: Path, rows: Sequence[Sequence[int]], rule: Qua
         ContractError: fewer tokens than the rule's floor, or autoawq used other rows than it was given.
     """
     import torch
-    from awq import AutoAWQForCausalLM
 
     from trainer import checkpoint
+
+    with warnings.catch_warnings():  # autoawq says that it is archived, which the design knows
+        warnings.simplefilter("ignore", DeprecationWarning)
+        from awq import AutoAWQForCausalLM
 
     equal = calibration_rows(rows, rule.calibration_floor_tokens)
     model = AutoAWQForCausalLM.from_pretrained(

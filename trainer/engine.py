@@ -13,9 +13,10 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import MNN.llm as llm  # "from MNN import llm" would give the raw C module
 import msgspec
 import numpy as np
-from MNN import llm, version
+from MNN import version
 from numpy.typing import NDArray
 
 from intentloop.errors import ContractError

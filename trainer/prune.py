@@ -22,7 +22,6 @@ def prune(run: step.Run, directory: Path) -> step.Metrics:
     from trainer import checkpoint, dataset
 
     scores = run.metrics("influence")["block_influence"]
-    assert isinstance(scores, list)
     samples = dataset.read(run.step("freeze") / "dev.jsonl")[:CHECKED_PROMPTS]
     prompts = [dataset.prompt_text(sample) for sample in samples]
     metrics: step.Metrics = {}

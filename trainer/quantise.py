@@ -48,7 +48,7 @@ def quantise(run: step.Run, directory: Path) -> step.Metrics:
         source = run.step("heal") / f"drop{count}"
         model = checkpoint.load(source)
         write_reference(model, words, read["dev"][: rule.measure.kl_samples], directory / f"drop{count}.safetensors")
-        for candidate in plan(run.metrics("prune")[f"drop{count}"], count, rule):  # type: ignore[arg-type]
+        for candidate in plan(run.metrics("prune")[f"drop{count}"], count, rule):
             check_blocks(model, candidate.block)
             candidates.append(candidate)
             if candidate.quantiser == "awq":

@@ -18,14 +18,14 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from intentloop.errors import ContractError
 from trainer.rule import LineRule
 
-Metric = float | int | str | list[float] | list[int] | dict[str, float] | dict[str, int]
-Metrics = dict[str, Metric]
+Metrics = dict[str, Any]  # plain JSON values
 
 MANIFEST = "manifest.json"
 PACKAGES = ("torch", "transformers", "peft", "accelerate", "autoawq", "llmexport", "mnn", "numpy")
@@ -190,6 +190,8 @@ def prepare_process() -> None:
         DO_NOT_TRACK="1",
         OMP_WAIT_POLICY="PASSIVE",
     )
+    if not sys.stderr.isatty():
+        os.environ["TQDM_DISABLE"] = "1"  # bars are for people, a log file is not one
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_TERM_ON_PARENT_DEATH, signal.SIGTERM)
 

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import torch
 from peft import LoraConfig, TaskType, get_peft_model
-from transformers import PreTrainedModel, Trainer, TrainerCallback, TrainingArguments
+from transformers import PreTrainedModel, PrinterCallback, Trainer, TrainerCallback, TrainingArguments
 
 from intentloop.errors import ContractError
 from trainer.dataset import IGNORED, Encoded
@@ -82,6 +82,7 @@ def train(
         data_collator=_Collator(model.config.pad_token_id),
         callbacks=[_Progress(schedule.steps)],
     )
+    trainer.remove_callback(PrinterCallback)
     try:
         trainer.train()
     finally:

@@ -10,7 +10,20 @@ from hypothesis import strategies as st
 
 from intentloop.errors import ContractError
 from intentloop.training_set import TrainingSample
-from trainer import awq_fold, converter, dataset, freeze, measure, prune, publish, quantise, rule, run, step, tiny_corpus
+from trainer import (
+    awq_fold,
+    converter,
+    dataset,
+    freeze,
+    measure,
+    prune,
+    publish,
+    quantise,
+    rule,
+    run,
+    step,
+    tiny_corpus,
+)
 
 # seeds/000, "淘特微调后 28 层模型 BI 值分布": the published influence of 28 blocks, and the six that were cut
 PUBLISHED = (
@@ -89,9 +102,7 @@ def test_too_little_calibration_is_refused_before_minutes_are_spent(rows: list[l
 
 
 def scored(name: str, accuracy: float, divergence: float, dropped: tuple[int, ...] = ()) -> measure.Score:
-    candidate = quantise.Candidate(
-        name=name, checkpoint="", reference="", quantiser="rtn", block=64, dropped=dropped
-    )
+    candidate = quantise.Candidate(name=name, checkpoint="", reference="", quantiser="rtn", block=64, dropped=dropped)
     return measure.Score(
         candidate=candidate, accuracy=accuracy, exact=0, faults=0, divergence=divergence, artefact_bytes=1
     )
