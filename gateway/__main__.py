@@ -27,6 +27,7 @@ def main() -> int:
     broken: list[str] = []
 
     def on_broken(reason: str) -> None:
+        log.error("cannot work as configured: %s", reason)
         broken.append(reason)
         server.should_exit = True
 
@@ -51,8 +52,6 @@ def main() -> int:
     listener = config.bind_socket()
     log.info("listening on %s:%d", settings.http.host, listener.getsockname()[1])
     server.run(sockets=[listener])
-    if broken:
-        log.error("cannot work as configured: %s", broken[0])
     return EXIT_CONFIGURATION if broken else 0
 
 

@@ -64,11 +64,11 @@ async def _store(services: Services, found: Sorted) -> None:
             raise BodyFault(
                 413, f"the batch takes {len(value)} bytes, the limit is {MAX_REQUEST_BYTES}; send it in parts"
             )
-    positions = await asyncio.gather(*(services.producer.send(TELEMETRY, user, value) for user, value in values))
+    positions = await asyncio.gather(*(services.store(TELEMETRY, user, value) for user, value in values))
     if found.set_aside:
         letters = [_dead_letter(each, positions[0]) for each in found.set_aside]
         key = f"{positions[0].partition}-{positions[0].offset}"
-        await asyncio.gather(*(services.producer.send(_DEAD, key, encode(letter)) for letter in letters))
+        await asyncio.gather(*(services.store(_DEAD, key, encode(letter)) for letter in letters))
 
 
 def _dead_letter(event: SetAside, envelope: Position) -> DeadLetter:

@@ -17,12 +17,12 @@ from gateway.settings import GatewaySettings
 from intentloop.adapters.keys import Keys
 from intentloop.adapters.redis_client import connect
 from intentloop.adapters.registry import Registry
-from intentloop.adapters.telemetry_producer import TelemetryProducer
+from intentloop.adapters.telemetry_producer import Position, TelemetryProducer
 from intentloop.adapters.topics_admin import ensure_topics
-from intentloop.errors import ConfigurationError
+from intentloop.errors import ConfigurationError, UnavailableError
 from intentloop.intake import IntakeRule
 from intentloop.privacy import user_hash
-from intentloop.topics import TELEMETRY
+from intentloop.topics import TELEMETRY, Topic
 
 log = logging.getLogger("gateway")
 
@@ -52,6 +52,7 @@ class Services:
         self._redis = connect(settings.redis)
         self.registry = Registry(self._redis, Keys(settings.redis.prefix), settings.blobs.root)
         self._on_broken = on_broken
+        self._topics_ready = threading.Event()
         self._stopping = threading.Event()
         self._health: tuple[float, dict[str, str]] = (0.0, {})
         self._health_lock = asyncio.Lock()
@@ -74,6 +75,16 @@ class Services:
             await self._redis.aclose()
             log.info("stopped")
 
+    async def store(self, topic: Topic, key: str, value: bytes) -> Position:
+        """Put one encoded fact into Kafka; returns when it is confirmed.
+
+        Raises:
+            UnavailableError: not confirmed in time, or the topics are not there yet.
+        """
+        if not self._topics_ready.is_set():
+            raise UnavailableError("the topics are not ready yet")
+        return await self.producer.send(topic, key, value)
+
     async def health(self) -> dict[str, str]:
         """Which dependency is ill, and why? Empty reasons are fine. At most a second old."""
         async with self._health_lock:  # many askers, one look
@@ -81,6 +92,7 @@ class Services:
                 kafka, redis = await asyncio.gather(
                     asyncio.to_thread(self.producer.ailment, TELEMETRY), self.registry.ailment()
                 )
+                kafka = kafka or ("" if self._topics_ready.is_set() else "the topics are not ready yet")
                 self._health = (time.monotonic(), {"kafka": kafka, "redis": redis})
         return self._health[1]
 
@@ -90,6 +102,7 @@ class Services:
         while not self._stopping.is_set():
             try:
                 ensure_topics(self.settings.kafka)
+                self._topics_ready.set()
                 log.info("topics are ready at %s", self.settings.kafka.bootstrap)
                 return
             except ConfigurationError as error:

@@ -192,7 +192,9 @@ def test_what_is_no_event_is_refused(raw: str) -> None:
 
 
 def test_every_canonical_action_is_its_own_alias() -> None:
-    assert set(ACTIONS.values()) == set(msgspec.json.schema(Behaviour)["$defs"]["Behaviour"]["properties"]["action"]["enum"])
+    assert set(ACTIONS.values()) == set(
+        msgspec.json.schema(Behaviour)["$defs"]["Behaviour"]["properties"]["action"]["enum"]
+    )
     assert all(ACTIONS[action] == action for action in ACTIONS.values())
 
 
@@ -202,8 +204,25 @@ _JSON = st.recursive(
     max_leaves=8,
 )
 _NAMES = st.sampled_from(
-    ["event_id", "type", "action", "kind", "ts", "ts_ms", "title", "q", "price", "dwell_s", "category", "item_id", "seq"]
-    + ["user", "read", "answer", "check", "model_version"]
+    [
+        "event_id",
+        "type",
+        "action",
+        "kind",
+        "ts",
+        "ts_ms",
+        "title",
+        "q",
+        "price",
+        "dwell_s",
+        "category",
+        "item_id",
+        "seq",
+        "user",
+        "read",
+        "answer",
+        "check",
+    ]
 )
 _TIMES = st.sampled_from([NOW_MS, NOW_MS // 1000, str(NOW_MS), "2026-11-30T10:00:00Z"])
 

@@ -83,7 +83,14 @@ def test_a_body_without_a_length_is_counted_while_it_comes() -> None:
 
 @pytest.mark.parametrize(
     "body",
-    [b"", b"no gzip", gzip.compress(b"abc")[:-3], gzip.compress(b"abc")[:12], gzip.compress(b"a") + b"tail", b"\x1f\x8b"],
+    [
+        b"",
+        b"no gzip",
+        gzip.compress(b"abc")[:-3],
+        gzip.compress(b"abc")[:12],
+        gzip.compress(b"a") + b"tail",
+        b"\x1f\x8b",
+    ],
 )
 def test_a_broken_gzip_is_a_bad_request(body: bytes) -> None:
     assert status_of([body], True) == 400

@@ -20,7 +20,13 @@ hash_user = partial(user_hash, key=b"key")
 
 
 def event(number: int, **changes: Any) -> dict[str, Any]:
-    return {"kind": "behaviour", "event_id": f"e{number}", "action": "item_view", "ts_ms": NOW_MS, "seq": number} | changes
+    return {
+        "kind": "behaviour",
+        "event_id": f"e{number}",
+        "action": "item_view",
+        "ts_ms": NOW_MS,
+        "seq": number,
+    } | changes
 
 
 def body(*events: Any, **changes: Any) -> bytes:
@@ -67,7 +73,10 @@ def test_t16_three_are_accepted_and_one_is_set_aside_with_index_and_reason() -> 
 
 
 def test_t01_the_same_batch_again_becomes_the_same_events() -> None:
-    first, again = sort(body(event(1), {"type": "pv", "ts": NOW_MS})), sort(body(event(1), {"type": "pv", "ts": NOW_MS}))
+    first, again = (
+        sort(body(event(1), {"type": "pv", "ts": NOW_MS})),
+        sort(body(event(1), {"type": "pv", "ts": NOW_MS})),
+    )
     assert first.envelopes == again.envelopes
 
 
@@ -87,7 +96,12 @@ def test_t15_a_user_id_of_23_digits_keeps_every_digit() -> None:
 
 
 def test_t12_t14_odd_characters_are_cleaned_once_at_the_entry() -> None:
-    raw = body(event(1, title="空调\x00遥控器"), event(2, title="遥控器\ud83d"), event(3, title="\U0001f525火锅"), device_id="d\x001")
+    raw = body(
+        event(1, title="空调\x00遥控器"),
+        event(2, title="遥控器\ud83d"),
+        event(3, title="\U0001f525火锅"),
+        device_id="d\x001",
+    )
     (envelope,) = sort(raw).envelopes
     titles = [each.title for each in envelope.events if isinstance(each, Behaviour)]
     assert titles == ["空调遥控器", "遥控器\ufffd", "🔥火锅"]
@@ -193,8 +207,8 @@ _TREES = st.recursive(
 def test_every_event_is_accounted_for_whatever_was_sent(events: list[object], model: object) -> None:
     try:
         found = sort(body(*events, device_model=model))
-    except BodyFault as refused:
-        assert refused.status in {400, 413}
+    except BodyFault:  # the device model is no text
+        assert isinstance(model, list | dict | bool | float)
         return
     assert found.accepted + len(found.set_aside) == len(events)
     assert sum(len(each.events) for each in found.envelopes) == found.accepted
