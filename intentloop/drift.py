@@ -8,7 +8,7 @@ Source: RecGPT-Mobile (arXiv 2605.04726), drift score; log base, windows and the
 """
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
@@ -56,26 +56,91 @@ def score(before: Sequence[int], after: Sequence[int], rule: DriftRule) -> Drift
         `STILL` when both windows hold the same labels as often, or when either holds fewer than `rule.min_window`
         labels, since no score means anything there.
     """
-    if len(before) < rule.min_window or len(after) < rule.min_window:
-        return STILL
-    old, new = _count(before), _count(after)
-    if old == new:
-        return STILL
-    sizes = len(before), len(after)
-    shared = sum(label in old for label in new)
-    named = len(old) + len(new) - shared
-    unit = _unit(rule.log_base, named)
-    entropies = _entropy(old.values(), sizes[0]), _entropy(new.values(), sizes[1])
-    entropy_change = abs(entropies[1] - entropies[0]) / unit
-    jaccard_distance = 1.0 - shared / named
-    divergence = max(0.0, _mixed_entropy(old, new, sizes) - (entropies[0] + entropies[1]) / 2) / unit
-    total = (
-        rule.entropy_weight * entropy_change
-        + rule.jaccard_weight * jaccard_distance
-        + rule.jensen_shannon_weight * divergence
-    )
-    switched = 1.0 - jaccard_distance <= rule.switch_jaccard
-    return Drift(total, entropy_change, jaccard_distance, divergence, switched, switched or total > rule.threshold)
+    return Tracker(before, after, rule).score()
+
+
+class Tracker:
+    """Follows one user's window label by label: `push` costs about a quarter of `score` and gives exactly the same.
+
+    Sums of n * log2(n) are whole numbers (fixed point), so that no path of additions leaves a rounding error behind.
+
+    Args:
+        reference: Labels that the last inference saw.
+        labels: The window now, newest last; grows up to `rule.window`, then slides.
+    """
+
+    def __init__(self, reference: Sequence[int], labels: Sequence[int], rule: DriftRule) -> None:
+        self.reference, self.labels, self._rule = tuple(reference), list(labels), rule
+        self._counted = False
+
+    def push(self, label: int) -> Drift:
+        """How far is the window after this label?"""
+        self.labels.append(label)
+        if len(self.labels) <= self._rule.window:
+            self._counted = False  # sizes changed, and with them the weights of the mixture
+            return self.score()
+        gone = self.labels.pop(0)
+        if self._counted and gone != label:
+            self._change(label, 1)
+            self._change(gone, -1)
+        return self.score()
+
+    def score(self) -> Drift:
+        """How far is the window now?"""
+        sizes = len(self.reference), len(self.labels)
+        rule = self._rule
+        if min(sizes) < rule.min_window:
+            return STILL
+        if not self._counted:
+            self._count_all(sizes)
+        if self._shared == self._named and self._old == self._new:
+            return STILL
+        entropies = _entropy(self._old_sum, sizes[0]), _entropy(self._new_sum, sizes[1])
+        mixed = _entropy(self._mixed_sum, sizes[0] * self._weights[0] + sizes[1] * self._weights[1])
+        unit = _unit(rule.log_base, self._named)
+        entropy_change = abs(entropies[1] - entropies[0]) / unit
+        jaccard_distance = 1.0 - self._shared / self._named
+        divergence = max(0.0, mixed - (entropies[0] + entropies[1]) / 2) / unit
+        total = (
+            rule.entropy_weight * entropy_change
+            + rule.jaccard_weight * jaccard_distance
+            + rule.jensen_shannon_weight * divergence
+        )
+        switched = 1.0 - jaccard_distance <= rule.switch_jaccard
+        return Drift(total, entropy_change, jaccard_distance, divergence, switched, switched or total > rule.threshold)
+
+    def _count_all(self, sizes: tuple[int, int]) -> None:
+        """Count both windows anew. Shares a/n and b/m mix to (a * m + b * n) / 2nm: whole numbers again."""
+        self._weights = (1, 1) if sizes[0] == sizes[1] else (sizes[1], sizes[0])
+        self._old, self._new = _count(self.reference), _count(self.labels)
+        mixed = {label: count * self._weights[0] for label, count in self._old.items()}
+        for label, count in self._new.items():
+            mixed[label] = mixed.get(label, 0) + count * self._weights[1]
+        self._old_sum, self._new_sum, self._mixed_sum = (
+            sum(map(_n_log_n, counts.values())) for counts in (self._old, self._new, mixed)
+        )
+        self._named = len(mixed)
+        self._shared = len(self._old) + len(self._new) - len(mixed)
+        self._counted = True
+
+    def _change(self, label: int, by: int) -> None:
+        """One label more or less in the window: at most its own terms change."""
+        old, before = self._old.get(label, 0), self._new.get(label, 0)
+        after = before + by
+        base = old * self._weights[0]
+        self._new_sum += _n_log_n(after) - _n_log_n(before)
+        self._mixed_sum += _n_log_n(base + after * self._weights[1]) - _n_log_n(base + before * self._weights[1])
+        if after and before:
+            self._new[label] = after
+            return
+        if after:
+            self._new[label] = after
+        else:
+            del self._new[label]
+        if old:
+            self._shared += by
+        else:
+            self._named += by
 
 
 def _count(window: Sequence[int]) -> dict[int, int]:
@@ -95,21 +160,16 @@ def _unit(base: LogBase, labels: int) -> float:
     return math.log2(labels) if labels > 1 else 1.0
 
 
-# n * log2(n) for mixtures of two windows of up to 64 labels; correctly rounded log2 keeps ties on a threshold
-_N_LOG_N = (0.0, *(n * math.log2(n) for n in range(1, 2 * 64 * 64 + 1)))
+_FIXED_POINT = 1 << 44  # 13 decimals
+# for mixtures of two windows of up to 64 labels; correctly rounded log2 keeps ties on a threshold
+_N_LOG_N = (0, *(round(n * math.log2(n) * _FIXED_POINT) for n in range(1, 2 * 65 * 65)))
 
 
-def _entropy(counts: Collection[int], size: int) -> float:
+def _n_log_n(n: int) -> int:
+    """n * log2(n) in fixed point."""
+    return _N_LOG_N[n] if n < len(_N_LOG_N) else round(n * math.log2(n) * _FIXED_POINT)
+
+
+def _entropy(n_log_n_sum: int, size: int) -> float:
     """Shannon entropy in bits of counts that sum to `size`: log2(size) - sum(n * log2(n)) / size."""
-    if size < len(_N_LOG_N):
-        return math.log2(size) - math.fsum(map(_N_LOG_N.__getitem__, counts)) / size
-    return math.log2(size) - math.fsum(n * math.log2(n) for n in counts) / size
-
-
-def _mixed_entropy(old: dict[int, int], new: dict[int, int], sizes: tuple[int, int]) -> float:
-    """Entropy in bits of the even mixture of both windows, in whole numbers: a/n and b/m mix to (am + bn) / 2nm."""
-    weights = (1, 1) if sizes[0] == sizes[1] else (sizes[1], sizes[0])
-    mixed = {label: count * weights[0] for label, count in old.items()}
-    for label, count in new.items():
-        mixed[label] = mixed.get(label, 0) + count * weights[1]
-    return _entropy(mixed.values(), sizes[0] * weights[0] + sizes[1] * weights[1])
+    return math.log2(size) - n_log_n_sum / (size * _FIXED_POINT)

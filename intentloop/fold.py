@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from intentloop import compress, drift, timeline, window
+from intentloop import compress, timeline, window
 from intentloop.answer import Answer
 from intentloop.compress import CompressRule
-from intentloop.drift import DriftRule
+from intentloop.drift import Drift, DriftRule, Tracker
 from intentloop.events import Behaviour, Envelope, Inference, InferenceSkipped
 from intentloop.facts import DeadLetter, DriftScored, IntentDrifted, IntentTriggered, SamplePicked
 from intentloop.ids import derived
@@ -75,7 +75,7 @@ class _Work:
         self.known = set(self.ids)
         self.clock = state.clock
         self.recent = dict(state.recent)
-        self.labels, self.reference = list(state.labels), state.reference
+        self.track = Tracker(state.reference, state.labels[-rule.drift.window :], rule.drift)
         self.armed, self.live, self.tops = state.armed, state.live, state.tops
         self.scores: list[DriftScored] = []
         self.before: tuple[int, ...] = ()
@@ -129,19 +129,17 @@ class _Work:
         label = window.label(event)
         if label is None:
             return
-        self.labels = [*self.labels[1 - self.rule.drift.window :], label]
-        self.watch_drift(event.event_id, ts_ms)
+        self.watch_drift(self.track.push(label), event.event_id, ts_ms)
 
-    def watch_drift(self, event_id: str, ts_ms: int) -> None:
-        """Score the window; one drift fires once, until an inference or a clear return arms it again."""
+    def watch_drift(self, scored: Drift, event_id: str, ts_ms: int) -> None:
+        """One drift fires once, until an inference or a clear return arms it again."""
         rule = self.rule.drift
-        scored = drift.score(self.reference, self.labels, rule)
         if not scored.fired:
             self.armed = self.armed or scored.total < rule.threshold - self.rule.rearm_margin
             return
         if not self.armed:
             return
-        self.armed, self.before, self.after = False, self.reference, tuple(self.labels)
+        self.armed, self.before, self.after = False, self.track.reference, tuple(self.track.labels)
         self.live = msgspec.structs.replace(self.live, stale=True)
         self.counts["drifts"] += 1
         self.scores.append(
@@ -166,7 +164,7 @@ class _Work:
         occasion = Occasion(event, timed.ts_ms, self.envelope)
         self.trigger(occasion, timed.index, verdict)
         self.pick(occasion, timed.index, verdict)
-        self.reference, self.armed = tuple(self.labels), True
+        self.track, self.armed = Tracker(self.track.labels, self.track.labels, self.rule.drift), True
         self.live, self.tops = verdict.live, verdict.tops
 
     def trigger(self, occasion: Occasion, index: int, verdict: Verdict) -> None:
@@ -202,8 +200,8 @@ class _Work:
             self.clock,
             window.join_ids(self.ids),
             window.newest_recent(self.recent, self.rule.compress.debounce_ms),
-            tuple(self.labels),
-            self.reference,
+            tuple(self.track.labels),
+            self.track.reference,
             self.armed,
             self.live,
             self.tops,

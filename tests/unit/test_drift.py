@@ -96,3 +96,13 @@ def test_windows_beyond_the_table_are_scored_as_well() -> None:
     assert scored.jensen_shannon == pytest.approx(
         jensenshannon(shares(before, labels), shares(after, labels), base=2) ** 2, abs=1e-9
     )
+
+
+@given(WINDOW, st.lists(st.integers(0, 6), max_size=40), st.integers(3, 12), st.integers(0, 3))
+def test_following_a_window_gives_exactly_the_scores_of_scoring_it_anew(
+    reference: list[int], labels: list[int], window: int, start: int
+) -> None:
+    rule = DriftRule(window=window)
+    followed = drift.Tracker(reference, labels[:start], rule)
+    for end in range(start + 1, len(labels) + 1):
+        assert followed.push(labels[end - 1]) == drift.score(reference, labels[:end][-window:], rule)
