@@ -204,26 +204,8 @@ _JSON = st.recursive(
     max_leaves=8,
 )
 _NAMES = st.sampled_from(
-    [
-        "event_id",
-        "type",
-        "action",
-        "kind",
-        "ts",
-        "ts_ms",
-        "title",
-        "q",
-        "price",
-        "dwell_s",
-        "category",
-        "item_id",
-        "seq",
-        "user",
-        "read",
-        "answer",
-        "check",
-    ]
-)
+    ["event_id", "type", "action", "kind", "ts", "ts_ms", "title", "q", "price", "dwell_s", "category", "item_id"]
+) | st.sampled_from(["seq", "user", "read", "answer", "check", "model_version"])
 _TIMES = st.sampled_from([NOW_MS, NOW_MS // 1000, str(NOW_MS), "2026-11-30T10:00:00Z"])
 
 
