@@ -100,6 +100,17 @@ async def test_offsets_of_another_log_are_void(kafka: KafkaSection, redis_sectio
         await until(queue, 1)
 
 
+async def test_offsets_go_on_in_the_same_log_and_are_forgotten_in_another(redis_section: RedisSection) -> None:
+    async with connect(redis_section) as redis:
+        store = OffsetStore(redis, Keys(redis_section.prefix).fan_out_offsets)
+        assert await store.load("log a") == {}
+        await store.save("log a", [Record(0, 4, b""), Record(0, 5, b""), Record(2, 9, b"")])
+        await store.save("log a", [])
+        assert await store.load("log a") == {0: 6, 2: 10}
+        assert await store.load("log b") is None
+        assert await store.load("log b") == {}
+
+
 async def test_no_offset_is_stored_before_redis_has_the_job(kafka: KafkaSection, redis_section: RedisSection) -> None:
     keys = Keys(redis_section.prefix)
     async with connect(redis_section) as redis, FactProducer(kafka) as producer:

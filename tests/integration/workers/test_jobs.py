@@ -3,9 +3,11 @@ import os
 import signal
 import subprocess
 import sys
+from typing import cast
 
 import pytest
 from redis.asyncio import Redis
+from redis.exceptions import BusyLoadingError
 
 from intentloop.adapters.jobs import JobQueue, QueueCounts, QueueRule
 from intentloop.adapters.keys import Keys
@@ -137,6 +139,15 @@ async def test_a_lost_script_cache_is_not_noticed(redis_section: RedisSection) -
         assert await queue.counts() == counts(done=1)
 
 
+async def test_a_done_job_is_remembered_longer_than_its_hash(redis_section: RedisSection) -> None:
+    async with connect(redis_section) as redis:
+        queue = queue_of(redis, redis_section)
+        await queue.put("s1", b"x")
+        await queue.done((await queue.claim("w1", 1, 0))[0])
+        assert await redis.delete(Keys(redis_section.prefix).job("label", "s1")) == 1  # as after its day
+        assert not await queue.put("s1", b"replayed")
+
+
 async def test_old_done_jobs_are_forgotten(redis_section: RedisSection) -> None:
     async with connect(redis_section) as redis:
         queue = queue_of(redis, redis_section, QueueRule(keep_done_ms=0))
@@ -194,3 +205,27 @@ async def test_a_redis_that_is_not_there_is_waited_for_and_never_taken_as_empty(
     async with connect(RedisSection(url="redis://127.0.0.1:9/0")) as redis:
         with pytest.raises(UnavailableError, match="did not answer"):
             await ready(redis, timeout_s=0.3)
+
+
+class Loading:
+    """A Redis that reads its data from disk for a while."""
+
+    def __init__(self) -> None:
+        self.pings = 0
+
+    async def ping(self) -> bool:
+        self.pings += 1
+        if self.pings < 3:
+            raise BusyLoadingError("Redis is loading the dataset in memory")
+        return True
+
+
+async def test_a_redis_that_is_loading_is_waited_for() -> None:
+    loading = Loading()
+    await ready(cast(Redis, loading), timeout_s=5)
+    assert loading.pings == 3
+
+
+async def test_more_callers_than_connections_wait_their_turn(redis_section: RedisSection) -> None:
+    async with connect(redis_section) as redis:
+        await asyncio.gather(*(redis.set(f"{redis_section.prefix}:{number}", number) for number in range(300)))

@@ -260,6 +260,27 @@ async def test_what_was_decided_before_a_crash_is_not_decided_anew(
         assert (await desk.stores.training.counts()).labelled == 1
 
 
+async def test_a_label_is_written_down_before_its_first_effect(
+    kafka: KafkaSection, redis_section: RedisSection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with bench(kafka, redis_section) as desk:
+        with monkeypatch.context() as patch:
+
+            async def broken(topic: topics.Topic, key: str, value: msgspec.Struct) -> None:
+                raise ConnectionError("no broker")
+
+            patch.setattr(desk.stores.producer, "send", broken)
+            with pytest.raises(ConnectionError):
+                await desk.label(picked(1))
+        desk.a.answer = desk.b.answer = says("闲逛")
+        for again in await desk.stores.queue.claim("w2", 1, 3_000):
+            await desk.labeller.work(again)
+        (fact,) = await desk.facts(kafka, 1)
+        assert fact.intent == "比价犹豫"
+        (sample,) = await desk.stores.training.samples()
+        assert sample.intent == "比价犹豫"
+
+
 async def test_a_slow_job_keeps_its_lease(kafka: KafkaSection, redis_section: RedisSection) -> None:
     async with bench(kafka, redis_section, lease_s=1.0) as desk:
         await desk.stores.queue.put(picked(1).id, msgspec.json.encode(picked(1)))

@@ -82,11 +82,14 @@ async def test_golden_users_and_golden_digests_never_train(redis_section: RedisS
         assert [sample.user_id for sample in await store.golden()] == [f"u{golden}"]
         await store.add(labelled(plain))
         assert (await store.counts()).samples == 1
+        assert not is_golden_user("other", ratio)
         same = msgspec.structs.replace(sample_of(labelled(plain)), id="made", user_id="other")
         assert await store.add_golden(same)  # the digest leaves the training set
         assert (await store.counts()).samples == 0
         await store.add(labelled(plain, id="again"))
         assert await store.samples() == []
+        await store.add(labelled(plain, id="later", sample=picked(plain, user_id="other", digest="another")))
+        assert (await store.counts()).samples == 0  # the user is golden now, whatever they read
         await store.audit()
 
 
