@@ -27,7 +27,7 @@ def replay(context: typer.Context) -> None:
 app.command("up")(up.up)
 app.command("status")(status.status)
 app.command("topics")(topics.topics)
-app.add_typer(annotate.app, name="annotate") if hasattr(annotate, "app") else app.command("annotate")(annotate.annotate)
+app.command("annotate")(annotate.annotate)
 
 
 def main() -> None:

@@ -82,7 +82,14 @@ def choose_place(directory: Path, broker: str, redis: str, prefix: str) -> Place
         broker = settings.kafka.bootstrap
     if not redis and "url" in settings.redis.model_fields_set:
         redis = settings.redis.url
+    if not prefix and "prefix" in settings.redis.model_fields_set:
+        prefix = settings.redis.prefix
     return Place(directory=directory, broker=broker, redis=redis, prefix=prefix)
+
+
+def has_teachers() -> bool:
+    """Did a person configure real teachers?"""
+    return bool(PlaceSettings().teacher_a.base_url)
 
 
 def describe(plan: "Plan", place: Place) -> str:
