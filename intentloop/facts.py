@@ -88,10 +88,14 @@ class SamplePicked(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Vote(msgspec.Struct, frozen=True, kw_only=True):
-    """One teacher's answer; `failure` is empty when it is a vote. A teacher that failed is not a vote."""
+    """One teacher's answer; `failure` is empty when it is a vote. A teacher that failed is not a vote.
+
+    `parameters` tells how it was sampled, since not every teacher is deterministic; empty means the provider's own way.
+    """
 
     teacher: str
     model: str
+    parameters: str = ""
     intent: str = ""
     keywords: tuple[str, ...] = ()
     failure: str = ""

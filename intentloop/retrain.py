@@ -30,7 +30,7 @@ class RetrainRule(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LoopFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known when the question is asked.
+    """What is known when the question is asked; `revision` is that of the training set.
 
     `asked_at_ms` are the times of earlier requests; `hard_at_last_request` is 0 when none was made for this release.
     """
@@ -40,6 +40,7 @@ class LoopFacts(msgspec.Struct, frozen=True, kw_only=True):
     hard_new: int
     samples: int
     per_class: Mapping[str, int]
+    revision: int = 0
     training_now: bool = False
     asked_at_ms: tuple[int, ...] = ()
     hard_at_last_request: int = 0

@@ -90,6 +90,7 @@ def _vote(teacher: Teacher, outcome: Reply | Refusal, sequence: str) -> Vote:
     vote = Vote(
         teacher=teacher.name,
         model=teacher.section.model,
+        parameters=teacher.parameters(),
         prompt_tokens=outcome.usage.prompt_tokens,
         output_tokens=outcome.usage.output_tokens,
         tokens_estimated=outcome.usage.estimated,

@@ -67,7 +67,7 @@ class Decider:
             kind="request" if asked else "wait", reason=outcome.reason, at_ms=facts.now_ms, release=facts.release
         )
         if asked:
-            await self._stores.retrains.open(await self._request(facts, outcome.reason))
+            await self._stores.retrains.open(_request(facts, outcome.reason))
             await self._complete()
         await self._stores.retrains.remember(decision)
         self._tell(decision)
@@ -93,20 +93,10 @@ class Decider:
             hard_new=counts.hard_new,
             samples=counts.samples,
             per_class=counts.per_class,
+            revision=counts.revision,
             training_now=queue.waiting + queue.running > 0,
             asked_at_ms=tuple(request.requested_at_ms for request in asked),
             hard_at_last_request=same_base[-1] if same_base else 0,
-        )
-
-    async def _request(self, facts: LoopFacts, reason: str) -> RetrainRequested:
-        revision = (await self._stores.training.counts()).revision
-        return RetrainRequested(
-            id=f"train-{facts.release}-{revision}",
-            base_version=facts.release,
-            reason=reason,
-            hard_new=facts.hard_new,
-            samples=facts.samples,
-            requested_at_ms=facts.now_ms,
         )
 
     async def _complete(self) -> None:
@@ -118,3 +108,15 @@ class Decider:
             await stores.producer.send(topics.RETRAIN_REQUESTED, entry.request.base_version, entry.request)
             await self._stores.retrains.close(entry.request)
             metrics.RETRAIN_REQUESTS.inc()
+
+
+def _request(facts: LoopFacts, reason: str) -> RetrainRequested:
+    """Its id follows from the training set, so that the same evidence is never asked for twice."""
+    return RetrainRequested(
+        id=f"train-{facts.release}-{facts.revision}",
+        base_version=facts.release,
+        reason=reason,
+        hard_new=facts.hard_new,
+        samples=facts.samples,
+        requested_at_ms=facts.now_ms,
+    )

@@ -32,9 +32,6 @@ class Keys:
         self.releases = f"{prefix}:{{loop}}:releases"
         self.teacher_spending = f"{prefix}:{{loop}}:spending"  # hash day → micro-yuan paid to teachers
         self.fan_out_offsets = f"{prefix}:{{loop}}:fan_out_offsets"
-        # blind queue of people
-        self.people = f"{prefix}:{{people}}:queue"
-        self.people_done = f"{prefix}:{{people}}:done"
         self.broker_epoch = f"{prefix}:{{streams}}:epoch"
 
     def watermark(self, partition: int) -> str:
@@ -53,8 +50,12 @@ class Keys:
         """One user's packed state."""
         return f"{self.prefix}:{{{partition}}}:user:{user_id}"
 
+    def live_intent(self, user_id: str) -> str:
+        """What this user is after now, by the last trigger; expires with it."""
+        return f"{self.prefix}:live:{{{user_id}}}"
+
     def queue(self, name: str) -> str:
-        """Redis Stream of a job queue."""
+        """Redis Stream of a job queue: `label`, `train`, and `people`, the blind queue of annotators."""
         return f"{self.prefix}:{{{name}}}:jobs"
 
     def job(self, name: str, job_id: str) -> str:

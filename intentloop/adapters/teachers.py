@@ -79,6 +79,11 @@ class Teacher:
         """Close the connections."""
         await self._client.close()
 
+    def parameters(self) -> str:
+        """How is this teacher sampled? For the books."""
+        chosen = {} if self.section.temperature is None else {"temperature": self.section.temperature}
+        return ";".join(f"{name}={value}" for name, value in {**chosen, **self.section.extra_body}.items())
+
     def closed(self) -> str:
         """Why may this teacher not be asked now? Empty when it may."""
         return self._closed_reason if time.monotonic() < self._closed_until_s else ""
