@@ -11,13 +11,14 @@ from gateway.configure_device import configure_device
 from gateway.faults import BodyFault
 from gateway.receive_telemetry import receive_telemetry
 from gateway.report_health import report_health, report_metrics
+from gateway.rerank_feed import rerank_feed
 from gateway.serve_models import serve_file, serve_manifest
 from gateway.services import Services
 from gateway.settings import GatewaySettings
 from intentloop.adapters import metrics
 from intentloop.errors import UnavailableError
 
-_DEVICE_ROUTES = (receive_telemetry, configure_device, serve_manifest, serve_file)
+_DEVICE_ROUTES = (receive_telemetry, configure_device, serve_manifest, serve_file, rerank_feed)
 
 
 def create_app(settings: GatewaySettings, on_broken: Callable[[str], None]) -> Litestar:

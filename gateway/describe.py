@@ -4,15 +4,23 @@ The handler reads its body itself (bounded, before it is decoded), so Litestar c
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 from litestar.openapi.spec import OpenAPIMediaType, Operation, RequestBody
 
 from gateway.sort_batch import PhoneBatch
 from intentloop.events import MAX_EVENTS, Behaviour, Inference, InferenceSkipped
+from intentloop.rerank import Card
 
 _PREFIX = "#/$defs/"
+
+
+class RerankRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A feed: whose it is, and its cards in the recommender's order."""
+
+    user_id: Annotated[str, msgspec.Meta(min_length=1, max_length=128)]
+    cards: Annotated[tuple[Card, ...], msgspec.Meta(max_length=500)]
 
 
 @dataclass
@@ -21,6 +29,16 @@ class TelemetryOperation(Operation):
 
     def __post_init__(self) -> None:
         schema: Any = _batch_schema()  # a plain dictionary is written out as it is
+        self.request_body = RequestBody(content={"application/json": OpenAPIMediaType(schema=schema)}, required=True)
+
+
+@dataclass
+class RerankOperation(Operation):
+    """POST /v1/rerank with its body described."""
+
+    def __post_init__(self) -> None:
+        (root,), parts = msgspec.json.schema_components((RerankRequest,), ref_template=f"{_PREFIX}{{name}}")
+        schema: Any = _inlined(root, parts)
         self.request_body = RequestBody(content={"application/json": OpenAPIMediaType(schema=schema)}, required=True)
 
 

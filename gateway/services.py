@@ -15,7 +15,8 @@ from litestar.connection import ASGIConnection
 from gateway.read_body import BodyRule
 from gateway.settings import GatewaySettings
 from intentloop.adapters.keys import Keys
-from intentloop.adapters.redis_client import connect
+from intentloop.adapters.live_intents import LiveIntents
+from intentloop.adapters.redis_client import check_noeviction, connect, ready
 from intentloop.adapters.registry import Registry
 from intentloop.adapters.telemetry_producer import Position, TelemetryProducer
 from intentloop.adapters.topics_admin import ensure_topics
@@ -28,6 +29,7 @@ log = logging.getLogger("gateway")
 
 _TOPICS_PAUSE_S = 2.0
 _HEALTH_VALID_S = 1.0
+_FOR_EVER_S = float("inf")
 
 
 class Services:
@@ -50,7 +52,9 @@ class Services:
         self.intake_rule = IntakeRule()
         self.producer = TelemetryProducer(settings.kafka, limits.kafka_timeout_s)
         self._redis = connect(settings.redis)
-        self.registry = Registry(self._redis, Keys(settings.redis.prefix), settings.blobs.root)
+        keys = Keys(settings.redis.prefix)
+        self.registry = Registry(self._redis, keys, settings.blobs.root)
+        self.live_intents = LiveIntents(self._redis, keys)
         self._on_broken = on_broken
         self._topics_ready = threading.Event()
         self._stopping = threading.Event()
@@ -67,10 +71,13 @@ class Services:
         app.state.services = self
         self.producer.start()
         threading.Thread(target=self._prepare_topics, name="topics", daemon=True).start()
+        self._following = asyncio.create_task(self._follow_intents())
         try:
             yield
         finally:
             self._stopping.set()
+            self._following.cancel()
+            await asyncio.gather(self._following, return_exceptions=True)
             await self.producer.stop()
             await self._redis.aclose()
             log.info("stopped")
@@ -93,8 +100,22 @@ class Services:
                     asyncio.to_thread(self.producer.ailment, TELEMETRY), self.registry.ailment()
                 )
                 kafka = kafka or ("" if self._topics_ready.is_set() else "the topics are not ready yet")
-                self._health = (time.monotonic(), {"kafka": kafka, "redis": redis})
+                intents = "no longer followed, see the log" if self._following.done() else ""
+                self._health = (time.monotonic(), {"kafka": kafka, "redis": redis, "live_intents": intents})
         return self._health[1]
+
+    async def _follow_intents(self) -> None:
+        try:
+            await ready(self._redis, timeout_s=_FOR_EVER_S)
+            await check_noeviction(self._redis)
+            while not self._topics_ready.is_set():
+                await asyncio.sleep(0.2)
+            await self.live_intents.follow(self.settings.kafka)
+        except ConfigurationError as error:
+            self._on_broken(str(error))
+        except Exception:
+            log.exception("live intents are no longer followed; feeds keep their order")
+            raise
 
     def _prepare_topics(self) -> None:
         """In a thread, until it worked once: a gateway that starts before its broker answers 503 meanwhile."""

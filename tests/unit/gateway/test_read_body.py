@@ -86,11 +86,12 @@ def test_a_body_without_a_length_is_counted_while_it_comes() -> None:
     [
         b"",
         b"no gzip",
-        gzip.compress(b"abc")[:-3],
-        gzip.compress(b"abc")[:12],
-        gzip.compress(b"a") + b"tail",
+        gzip.compress(b"abc", mtime=0)[:-3],
+        gzip.compress(b"abc", mtime=0)[:12],
+        gzip.compress(b"a", mtime=0) + b"tail",
         b"\x1f\x8b",
     ],
+    ids=["empty", "plain", "without its checksum", "cut", "with a tail", "a magic number only"],
 )
 def test_a_broken_gzip_is_a_bad_request(body: bytes) -> None:
     assert status_of([body], True) == 400

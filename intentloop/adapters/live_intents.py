@@ -1,0 +1,103 @@
+"""What is a shopper after now? One Redis key a user, filled from the triggers on Kafka, gone when it expires.
+
+Streams state triggers for everybody (`stream.intent-triggered.v1`); this is their reader for the gateway's reranking,
+so that no other process's state is looked into. Reading a trigger twice, or in two gateways, changes nothing.
+"""
+
+import asyncio
+import logging
+from contextlib import AsyncExitStack
+
+import msgspec
+from aiokafka import AIOKafkaConsumer
+from aiokafka.errors import KafkaError
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+from intentloop.adapters.clock import now_ms
+from intentloop.adapters.codec import DECODERS, encode
+from intentloop.adapters.keys import Keys
+from intentloop.adapters.settings import KafkaSection
+from intentloop.errors import UnavailableError
+from intentloop.facts import TriggerData
+from intentloop.rerank import LiveIntent
+from intentloop.topics import TRIGGERED
+
+log = logging.getLogger("live-intents")
+
+_GROUP = "gateway-live-intents"
+_PAUSE_S = 2.0
+_READ_TIMEOUT_S = 1.0  # a feed must not wait for its order
+_decode = DECODERS[TRIGGERED.name].decode
+
+
+class LiveIntents:
+    """Reads and keeps live intents.
+
+    Args:
+        redis: A client of `redis_client.connect`.
+        keys: Names the key of a user.
+    """
+
+    def __init__(self, redis: Redis, keys: Keys) -> None:
+        self._redis, self._keys = redis, keys
+
+    async def get(self, user_id: str) -> LiveIntent | None:
+        """What is this user (hashed id) after? None when nothing is known or it has expired.
+
+        Raises:
+            UnavailableError: Redis does not answer within a second.
+        """
+        try:
+            async with asyncio.timeout(_READ_TIMEOUT_S):
+                stored = await self._redis.get(self._keys.live_intent(user_id))
+        except (RedisError, OSError, TimeoutError) as error:
+            raise UnavailableError(f"live intents in Redis do not answer: {error or 'time-out'}") from error
+        return None if stored is None else msgspec.json.decode(stored, type=LiveIntent)
+
+    async def put(self, trigger: TriggerData) -> None:
+        """Keep what a trigger says until it expires; one that has expired already is passed over."""
+        if trigger.expires_at_ms > now_ms():
+            live = LiveIntent(intent=trigger.intent, keywords=trigger.keywords, expires_at_ms=trigger.expires_at_ms)
+            await self._redis.set(self._keys.live_intent(trigger.user_id), encode(live), pxat=trigger.expires_at_ms)
+
+    async def follow(self, kafka: KafkaSection) -> None:
+        """Keep up with the triggers until cancelled; a broker or Redis that is away is waited for."""
+        while True:
+            try:
+                async with AsyncExitStack() as stack:
+                    await self._read(await _started(kafka, stack))
+            except (KafkaError, RedisError, OSError) as error:
+                log.warning("live intents wait: %s: %s", type(error).__name__, error)
+                await asyncio.sleep(_PAUSE_S)
+
+    async def _read(self, consumer: AIOKafkaConsumer) -> None:
+        while True:
+            batches = await consumer.getmany(timeout_ms=1_000, max_records=500)
+            for records in batches.values():
+                for record in records:
+                    await self._take(record.value or b"")
+            if batches:
+                await consumer.commit()  # only now: what was not kept is read again
+
+    async def _take(self, value: bytes) -> None:
+        try:
+            trigger = _decode(value)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            log.warning("a trigger of %d bytes cannot be read: %s", len(value), error)
+            return
+        await self.put(trigger.data)
+
+
+async def _started(kafka: KafkaSection, stack: AsyncExitStack) -> AIOKafkaConsumer:
+    consumer = AIOKafkaConsumer(
+        f"{kafka.prefix}{TRIGGERED.name}",
+        bootstrap_servers=kafka.bootstrap,
+        group_id=f"{kafka.prefix}{_GROUP}",
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+        fetch_max_wait_ms=100,
+    )
+    stack.push_async_callback(consumer.stop)
+    await consumer.start()
+    return consumer
