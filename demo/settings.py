@@ -22,7 +22,7 @@ class PhonesSection(Section):
     visits: int = Field(default=0, ge=0)
     pause_s: float = Field(default=12.0, ge=0)
     mixed_ratio: float = Field(default=0.6, ge=0, le=1)
-    intents: tuple[float, float, float] = (0.4, 0.33, 0.27)
+    intents: tuple[float, float, float] = (0.6, 0.22, 0.18)
     flush_s: float = Field(default=3.0, gt=0)
     resend_ratio: float = Field(default=0.02, ge=0, le=1)
     broken_ratio: float = Field(default=0.001, ge=0, le=1)
