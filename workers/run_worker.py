@@ -105,7 +105,7 @@ async def _watch(tasks: dict[str, asyncio.Task[None]], stop: asyncio.Event) -> N
     errors = {name: task.exception() for name, task in tasks.items() if not task.cancelled()}
     for name, error in errors.items():
         if error is not None:
-            log.critical("part %s ended: %r", name, error)
+            log.critical("part %s ended: %s: %s", name, type(error).__name__, error)
     for error in errors.values():
         if error is not None:
             raise error

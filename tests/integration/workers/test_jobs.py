@@ -229,3 +229,16 @@ async def test_a_redis_that_is_loading_is_waited_for() -> None:
 async def test_more_callers_than_connections_wait_their_turn(redis_section: RedisSection) -> None:
     async with connect(redis_section) as redis:
         await asyncio.gather(*(redis.set(f"{redis_section.prefix}:{number}", number) for number in range(300)))
+
+
+async def test_a_primary_that_turns_read_only_for_a_moment_is_ridden_out(redis_section: RedisSection) -> None:
+    async with connect(redis_section) as redis, connect(redis_section) as operator:
+        queue = queue_of(redis, redis_section)
+        await queue.put("before", b"x")
+        await operator.replicaof("127.0.0.1", "1")  # nobody is there: it keeps its data and refuses writes
+        putting = asyncio.create_task(queue.put("s1", b"x"))
+        await asyncio.sleep(0.1)
+        assert not putting.done()
+        await operator.replicaof("NO", "ONE")
+        assert await putting
+        assert await queue.counts() == counts(waiting=2)

@@ -5,6 +5,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 
+from intentloop.adapters import redis_client
 from intentloop.adapters.keys import Keys
 from intentloop.adapters.redis_client import connect
 from intentloop.adapters.settings import RedisSection
@@ -136,6 +137,19 @@ async def test_a_full_redis_refuses_and_nothing_is_half_done(redis_section: Redi
         await store.add(labelled(2))
         assert (await store.counts()).samples == 2
         await store.audit()
+
+
+async def test_a_command_that_timed_out_and_ran_twice_counts_once(
+    redis_section: RedisSection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(redis_client, "SOCKET_TIMEOUT_S", 0.2)
+    async with connect(redis_section) as redis:
+        store = TrainingStore(redis, Keys(redis_section.prefix), NO_GOLD)
+        await store.add(labelled(1))
+        await redis.client_pause(500)
+        await store.add(labelled(2))
+        counts = await store.counts()
+        assert (counts.labelled, counts.samples, counts.outcomes, counts.cost_yuan) == (2, 2, {"hard": 2}, 0.004)
 
 
 async def test_an_export_of_many_samples_lets_others_through(redis_section: RedisSection) -> None:
