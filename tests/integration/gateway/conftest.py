@@ -1,6 +1,7 @@
 """A real gateway process on the test's own prefix, and what came out of it on Kafka."""
 
 import os
+import secrets
 import subprocess
 import sys
 import time
@@ -18,6 +19,7 @@ from intentloop.adapters import embedded
 from intentloop.adapters.codec import DECODERS
 from intentloop.adapters.settings import KafkaSection, RedisSection
 from intentloop.topics import Topic
+from tests.conftest import Services
 
 TOKEN = "device-token"
 USER_KEY = "user-key"
@@ -30,6 +32,7 @@ class RunningGateway(msgspec.Struct):
     url: str
     client: httpx.Client
     log: Path
+    blobs: Path
 
 
 @contextmanager
@@ -58,7 +61,7 @@ def running_gateway(
     with httpx.Client(base_url=url, headers=headers, timeout=20, trust_env=False) as client:
         try:
             wait_for(lambda: answers(client), f"the gateway did not answer; see {log}: {log.read_text()[-2000:]}")
-            yield RunningGateway(process, url, client, log)
+            yield RunningGateway(process, url, client, log, directory / "blobs")
         finally:
             embedded.stop(process)
 
@@ -67,6 +70,23 @@ def running_gateway(
 def gateway(kafka: KafkaSection, redis_section: RedisSection, tmp_path: Path) -> Iterator[RunningGateway]:
     """A gateway that is healthy: its topics exist and Redis answers."""
     with running_gateway(kafka, redis_section, tmp_path) as running:
+        wait_for(lambda: running.client.get("/health").status_code == 200, "the gateway did not become healthy")
+        yield running
+
+
+@pytest.fixture(scope="module")
+def shared_redis(services: Services) -> RedisSection:
+    """The Redis section of a module's shared gateway."""
+    return RedisSection(url=services.redis_url, prefix=f"t{secrets.token_hex(4)}")
+
+
+@pytest.fixture(scope="module")
+def shared(
+    services: Services, shared_redis: RedisSection, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RunningGateway]:
+    """One healthy gateway for the tests of a module that do not look at all of Kafka: starting one takes time."""
+    kafka = KafkaSection(bootstrap=services.bootstrap, prefix=f"t{secrets.token_hex(4)}.")
+    with running_gateway(kafka, shared_redis, tmp_path_factory.mktemp("shared")) as running:
         wait_for(lambda: running.client.get("/health").status_code == 200, "the gateway did not become healthy")
         yield running
 

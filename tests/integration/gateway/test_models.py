@@ -38,12 +38,21 @@ def set_rollout(section: RedisSection, rollout: Rollout) -> None:
     asyncio.run(main())
 
 
+@pytest.fixture(scope="module")
+def released(shared: RunningGateway, shared_redis: RedisSection, tmp_path_factory: pytest.TempPathFactory) -> Manifest:
+    """Release v1 of the shared gateway, published while it runs."""
+    run = tmp_path_factory.mktemp("run")
+    manifest = build_release(run, "v1", {"llm.mnn.weight": WEIGHTS, "sub/config.json": b"{}"})
+    (run / "secret.txt").write_text("not in the manifest")
+    publish(shared_redis, shared.blobs, manifest, run)
+    return manifest
+
+
 @pytest.fixture
-def released(gateway: RunningGateway, redis_section: RedisSection, tmp_path: Path) -> Manifest:
-    """Release v1, published while the gateway runs."""
-    manifest = build_release(tmp_path / "run", "v1", {"llm.mnn.weight": WEIGHTS, "sub/config.json": b"{}"})
-    (tmp_path / "run" / "secret.txt").write_text("not in the manifest")
-    publish(redis_section, tmp_path / "blobs", manifest, tmp_path / "run")
+def own_released(gateway: RunningGateway, redis_section: RedisSection, tmp_path: Path) -> Manifest:
+    """Release v1 of a test's own gateway, for tests that release more."""
+    manifest = build_release(tmp_path / "run", "v1", {"llm.mnn": b"one"})
+    publish(redis_section, gateway.blobs, manifest, tmp_path / "run")
     return manifest
 
 
@@ -55,22 +64,22 @@ def test_before_the_first_release_the_config_says_so(gateway: RunningGateway) ->
     assert found["trigger"] == {"min_item_views": 3}
 
 
-def test_a_phone_finds_fetches_and_verifies_its_release(gateway: RunningGateway, released: Manifest) -> None:
-    config = gateway.client.get("/v1/device/config", params={"user_id": "u1"}).json()
+def test_a_phone_finds_fetches_and_verifies_its_release(shared: RunningGateway, released: Manifest) -> None:
+    config = shared.client.get("/v1/device/config", params={"user_id": "u1"}).json()
     assert config["model_version"] == "v1"
-    raw = gateway.client.get(config["manifest_path"]).content
+    raw = shared.client.get(config["manifest_path"]).content
     assert hashlib.sha256(raw).hexdigest() == config["manifest_sha256"]
     manifest = msgspec.json.decode(raw, type=Manifest)
     assert manifest == released
     for entry in manifest.files:
-        answer = gateway.client.get(f"/v1/models/v1/files/{entry.name}")
+        answer = shared.client.get(f"/v1/models/v1/files/{entry.name}")
         assert (answer.status_code, len(answer.content)) == (200, entry.size_bytes)
         assert hashlib.sha256(answer.content).hexdigest() == entry.sha256
         assert answer.headers["etag"] == f'"{entry.sha256}"'
 
 
 def test_an_unchanged_config_is_304_and_a_new_release_is_not(
-    gateway: RunningGateway, released: Manifest, redis_section: RedisSection, tmp_path: Path
+    gateway: RunningGateway, own_released: Manifest, redis_section: RedisSection, tmp_path: Path
 ) -> None:
     first = gateway.client.get("/v1/device/config", params={"user_id": "u1"})
     assert first.headers["etag"] == f'"{hashlib.md5(first.content).hexdigest()}"'
@@ -79,7 +88,7 @@ def test_an_unchanged_config_is_304_and_a_new_release_is_not(
     )
     assert (same.status_code, same.content) == (304, b"")
     second = build_release(tmp_path / "run2", "v2", {"llm.mnn": b"x"})
-    publish(redis_section, tmp_path / "blobs", second, tmp_path / "run2")
+    publish(redis_section, gateway.blobs, second, tmp_path / "run2")
     changed = gateway.client.get(
         "/v1/device/config", params={"user_id": "u1"}, headers={"if-none-match": first.headers["etag"]}
     )
@@ -87,10 +96,10 @@ def test_an_unchanged_config_is_304_and_a_new_release_is_not(
 
 
 def test_a_staged_rollout_goes_by_the_hashed_user(
-    gateway: RunningGateway, released: Manifest, redis_section: RedisSection, tmp_path: Path
+    gateway: RunningGateway, own_released: Manifest, redis_section: RedisSection, tmp_path: Path
 ) -> None:
     second = build_release(tmp_path / "run2", "v2", {"llm.mnn": b"x"})
-    publish(redis_section, tmp_path / "blobs", second, tmp_path / "run2")
+    publish(redis_section, gateway.blobs, second, tmp_path / "run2")
     rollout = Rollout(version="v2", previous="v1", share=0.5)
     set_rollout(redis_section, rollout)
     seen = set()
@@ -101,33 +110,33 @@ def test_a_staged_rollout_goes_by_the_hashed_user(
     assert seen == {"v1", "v2"}
 
 
-def test_a_range_is_sent_and_named(gateway: RunningGateway, released: Manifest) -> None:
+def test_a_range_is_sent_and_named(shared: RunningGateway, released: Manifest) -> None:
     for asked, start, stop in (
         ("bytes=0-99", 0, 100),
         ("bytes=300000-", 300_000, 700_001),
         ("bytes=-1", 700_000, 700_001),
         ("bytes=700000-999999999", 700_000, 700_001),
     ):
-        answer = gateway.client.get("/v1/models/v1/files/llm.mnn.weight", headers={"range": asked})
+        answer = shared.client.get("/v1/models/v1/files/llm.mnn.weight", headers={"range": asked})
         assert (answer.status_code, answer.content == WEIGHTS[start:stop]) == (206, True), asked
         assert answer.headers["content-range"] == f"bytes {start}-{stop - 1}/700001"
         assert answer.headers["content-length"] == str(stop - start)
 
 
-def test_a_broken_download_goes_on_only_with_the_same_content(gateway: RunningGateway, released: Manifest) -> None:
+def test_a_broken_download_goes_on_only_with_the_same_content(shared: RunningGateway, released: Manifest) -> None:
     path, etag = "/v1/models/v1/files/llm.mnn.weight", f'"{released.files[0].sha256}"'
-    rest = gateway.client.get(path, headers={"range": "bytes=500000-", "if-range": etag})
+    rest = shared.client.get(path, headers={"range": "bytes=500000-", "if-range": etag})
     assert (rest.status_code, WEIGHTS[:500_000] + rest.content == WEIGHTS) == (206, True)
-    other = gateway.client.get(path, headers={"range": "bytes=500000-", "if-range": '"another"'})
+    other = shared.client.get(path, headers={"range": "bytes=500000-", "if-range": '"another"'})
     assert (other.status_code, other.content == WEIGHTS) == (200, True)
-    assert gateway.client.get(path, headers={"if-none-match": etag}).status_code == 304
+    assert shared.client.get(path, headers={"if-none-match": etag}).status_code == 304
     for asked in ("bytes=700001-", "bytes=9-3", "bytes=-0"):
-        assert gateway.client.get(path, headers={"range": asked}).status_code == 416
+        assert shared.client.get(path, headers={"range": asked}).status_code == 416
     for asked in ("bytes=-", "bytes=1-2,5-6", "items=1-2", "junk"):
-        assert gateway.client.get(path, headers={"range": asked}).status_code == 200
+        assert shared.client.get(path, headers={"range": asked}).status_code == 200
 
 
-def test_nothing_but_a_release_s_own_files_can_be_asked_for(gateway: RunningGateway, released: Manifest) -> None:
+def test_nothing_but_a_release_s_own_files_can_be_asked_for(shared: RunningGateway, released: Manifest) -> None:
     for path in (
         "/v1/models/v1/files/secret.txt",
         "/v1/models/v1/files/manifest.json",
@@ -142,11 +151,11 @@ def test_nothing_but_a_release_s_own_files_can_be_asked_for(gateway: RunningGate
         "/v1/models/%2e%2e/manifest.json",
         "/v1/models/v9/manifest.json",
     ):
-        assert gateway.client.get(path).status_code == 404, path
+        assert shared.client.get(path).status_code == 404, path
 
 
-def test_openapi_describes_what_phones_send(gateway: RunningGateway) -> None:
-    document = gateway.client.get("/schema/openapi.json").json()
+def test_openapi_describes_what_phones_send(shared: RunningGateway) -> None:
+    document = shared.client.get("/schema/openapi.json").json()
     assert {"/v1/telemetry", "/v1/device/config", "/v1/models/{version}/manifest.json"} <= set(document["paths"])
     body = document["paths"]["/v1/telemetry"]["post"]["requestBody"]["content"]["application/json"]["schema"]
     assert set(body["required"]) == {"batch_id", "user_id", "device_id", "events"}

@@ -79,13 +79,13 @@ def test_t01_a_batch_that_is_sent_again_is_taken_again_with_the_same_events(
     assert envelopes[0].events[0] == envelopes[1].events[0]
 
 
-def test_t10_a_bomb_is_refused_while_others_are_served_and_memory_stays(gateway: RunningGateway) -> None:
+def test_t10_a_bomb_is_refused_while_others_are_served_and_memory_stays(shared: RunningGateway) -> None:
     bomb = gzip.compress(b"0" * 134_217_728, 9)
     headers = {"content-encoding": "gzip", "authorization": f"Bearer {TOKEN}"}
-    before = psutil.Process(gateway.process.pid).memory_info().rss
+    before = psutil.Process(shared.process.pid).memory_info().rss
 
     async def run() -> tuple[list[int], float]:
-        async with httpx.AsyncClient(base_url=gateway.url, timeout=20, trust_env=False) as client:
+        async with httpx.AsyncClient(base_url=shared.url, timeout=20, trust_env=False) as client:
             bombs = [
                 asyncio.create_task(client.post("/v1/telemetry", content=bomb, headers=headers)) for _ in range(16)
             ]
@@ -99,26 +99,26 @@ def test_t10_a_bomb_is_refused_while_others_are_served_and_memory_stays(gateway:
     statuses, slowest = asyncio.run(run())
     assert statuses == [413] * 16
     assert slowest < 2.0
-    assert psutil.Process(gateway.process.pid).memory_info().rss - before < 100 << 20
-    stranger = httpx.post(f"{gateway.url}/v1/telemetry", content=bomb, headers={"content-encoding": "gzip"})
+    assert psutil.Process(shared.process.pid).memory_info().rss - before < 100 << 20
+    stranger = httpx.post(f"{shared.url}/v1/telemetry", content=bomb, headers={"content-encoding": "gzip"})
     assert stranger.status_code == 401
 
 
-def test_a_body_that_never_ends_is_cut_off_also_for_a_stranger(gateway: RunningGateway) -> None:
+def test_a_body_that_never_ends_is_cut_off_also_for_a_stranger(shared: RunningGateway) -> None:
     def endless() -> Any:
         for _ in range(64):
             yield b"0" * (1 << 20)
 
     for headers, status in (({}, 413), ({"authorization": "Bearer wrong"}, 401)):
         try:
-            answer = gateway.client.post("/v1/telemetry", content=endless(), headers=headers)
+            answer = shared.client.post("/v1/telemetry", content=endless(), headers=headers)
         except httpx.TransportError:
             continue  # the connection was closed while we were still sending: as good
         assert answer.status_code == status
-    assert gateway.client.get("/health").status_code == 200
+    assert shared.client.get("/health").status_code == 200
 
 
-def test_a_stranger_is_turned_away_everywhere(gateway: RunningGateway) -> None:
+def test_a_stranger_is_turned_away_everywhere(shared: RunningGateway) -> None:
     routes = (
         ("POST", "/v1/telemetry"),
         ("GET", "/v1/device/config?user_id=u"),
@@ -127,7 +127,7 @@ def test_a_stranger_is_turned_away_everywhere(gateway: RunningGateway) -> None:
     )
     for header in ("", "Bearer", "Bearer wrong", f"Basic {TOKEN}", f"Bearer {TOKEN}x"):
         for method, path in routes:
-            answer = httpx.request(method, gateway.url + path, headers={"authorization": header}, trust_env=False)
+            answer = httpx.request(method, shared.url + path, headers={"authorization": header}, trust_env=False)
             assert (answer.status_code, answer.json()["retry"]) == (401, False), (header, path)
 
 
@@ -153,17 +153,17 @@ def test_whole_body_faults_say_what_is_wrong_and_are_not_worth_a_retry(
     assert len(stored(kafka, TELEMETRY, 1)) == 1
 
 
-def test_k11_a_batch_too_large_for_one_message_is_refused_and_others_go_on(gateway: RunningGateway) -> None:
+def test_k11_a_batch_too_large_for_one_message_is_refused_and_others_go_on(shared: RunningGateway) -> None:
     read = [{"action": "item_view", "title": "帐" * 400} for _ in range(50)]
     inference = {"kind": "inference", "ts_ms": now_ms(), "model_version": "v", "prompt_version": "p"}
     events = [
         inference | {"event_id": f"i{n}", "read": read, "sequence_digest": "d", "answer": "闲逛"} for n in range(20)
     ]
     body = gzip.compress(json.dumps(batch("big", *events), ensure_ascii=False).encode())
-    answer = gateway.client.post("/v1/telemetry", content=body, headers={"content-encoding": "gzip"})
+    answer = shared.client.post("/v1/telemetry", content=body, headers={"content-encoding": "gzip"})
     assert answer.status_code == 413
     assert "1000000" in answer.json()["error"]
-    assert gateway.client.post("/v1/telemetry", json=batch("b", event("e1"))).status_code == 202
+    assert shared.client.post("/v1/telemetry", json=batch("b", event("e1"))).status_code == 202
 
 
 def test_64_connections_at_once_lose_nothing(gateway: RunningGateway, kafka: KafkaSection) -> None:
@@ -210,12 +210,12 @@ _BODIES = (
 _ENCODINGS = st.sampled_from(["", "identity", "gzip", "GZIP", "br", "gzip,gzip", "\x7f"])
 
 
-def test_no_body_makes_the_gateway_fail(gateway: RunningGateway) -> None:
+def test_no_body_makes_the_gateway_fail(shared: RunningGateway) -> None:
     @settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
     @given(_BODIES, _ENCODINGS, st.booleans())
     def fuzz(body: bytes, encoding: str, compressed: bool) -> None:
         content = gzip.compress(body) if compressed else body
-        answer = gateway.client.post("/v1/telemetry", content=content, headers={"content-encoding": encoding})
+        answer = shared.client.post("/v1/telemetry", content=content, headers={"content-encoding": encoding})
         assert answer.status_code in {202, 400, 413, 415}, (body, encoding, answer.text)
         if answer.status_code == 202:
             found = answer.json()
@@ -223,7 +223,7 @@ def test_no_body_makes_the_gateway_fail(gateway: RunningGateway) -> None:
             assert found["accepted"] + len(found["rejected"]) == sent
 
     fuzz()
-    assert gateway.client.get("/health").status_code == 200
+    assert shared.client.get("/health").status_code == 200
 
 
 def test_the_gateway_ends_in_order_on_sigterm_and_lives_again_after_kill_9(

@@ -1,0 +1,74 @@
+"""From a trigger on Kafka to the order of a feed."""
+
+import asyncio
+import time
+from typing import Any
+
+from intentloop.adapters.facts_producer import FactProducer
+from intentloop.adapters.settings import KafkaSection
+from intentloop.facts import IntentTriggered, TriggerData
+from intentloop.privacy import user_hash
+from intentloop.topics import TRIGGERED
+from tests.integration.gateway.conftest import USER_KEY, RunningGateway, wait_for
+
+FEED = [
+    {"id": "seen", "title": "咖啡", "exposed": True},
+    {"id": "rice", "title": "大米"},
+    {"id": "remote", "title": "空调遥控器", "category": "家电.空调.遥控器"},
+]
+
+
+def rerank(gateway: RunningGateway, user: str) -> Any:
+    answer = gateway.client.post("/v1/rerank", json={"user_id": user, "cards": FEED})
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def state_triggers(kafka: KafkaSection, *triggers: tuple[str, int]) -> None:
+    async def main() -> None:
+        async with FactProducer(kafka) as producer:
+            await producer.send_bytes(TRIGGERED, "x", b"not a trigger")  # must not stop those behind it
+            for user, lives_ms in triggers:
+                hashed = user_hash(user, USER_KEY.encode())
+                data = TriggerData(
+                    user_id=hashed,
+                    device_id="d",
+                    intent="比价犹豫",
+                    keywords=("遥控器", "空调"),
+                    model_version="v1",
+                    inference_id="i",
+                    expires_at_ms=int(time.time() * 1000) + lives_ms,
+                )
+                value = IntentTriggered(
+                    id=f"t-{user}",
+                    source="test",
+                    type="shopping_hesitate_trigger",
+                    subject=hashed,
+                    time="2026-11-30T10:00:00Z",
+                    data=data,
+                )
+                await producer.send(TRIGGERED, hashed, value)
+
+    asyncio.run(main())
+
+
+def test_a_feed_follows_the_last_trigger_until_it_expires(gateway: RunningGateway, kafka: KafkaSection) -> None:
+    unchanged = rerank(gateway, "u1")
+    assert [card["id"] for card in unchanged["cards"]] == ["seen", "rice", "remote"]
+    assert (unchanged["intent"], unchanged["keywords"]) == ("", [])
+    state_triggers(kafka, ("u0", -1_000), ("u1", 600_000), ("u2", 8_000))
+    wait_for(lambda: rerank(gateway, "u2")["intent"] != "", "the trigger did not reach the feed")
+    found = rerank(gateway, "u1")
+    assert [card["id"] for card in found["cards"]] == ["seen", "remote", "rice"]
+    assert (found["intent"], found["keywords"]) == ("比价犹豫", ["遥控器", "空调"])
+    assert rerank(gateway, "u0") == unchanged
+    wait_for(lambda: rerank(gateway, "u2") == unchanged, "the intent did not expire")
+    assert gateway.client.get("/health").json()["checks"]["live_intents"] == ""
+
+
+def test_a_body_that_is_no_feed_is_refused(gateway: RunningGateway) -> None:
+    for body in (b"", b"{}", b'{"user_id":"","cards":[]}', b'{"user_id":"u","cards":[{"title":"x"}]}', b"\xff"):
+        answer = gateway.client.post("/v1/rerank", content=body)
+        assert (answer.status_code, answer.json()["retry"]) == (400, False)
+    many = {"user_id": "u", "cards": [{"id": str(n)} for n in range(501)]}
+    assert gateway.client.post("/v1/rerank", json=many).status_code == 400
