@@ -20,7 +20,7 @@ EXIT_CONFIGURATION = 78  # EX_CONFIG: starting again without a change will fail 
 def main() -> int:
     """Serve; returns the exit code."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s gateway %(levelname)s %(message)s", stream=sys.stderr)
-    for name in ("kafka", "uvicorn", "httpx"):
+    for name in ("aiokafka", "kafka", "uvicorn"):
         logging.getLogger(name).setLevel(logging.WARNING)
     signal.signal(signal.SIGTERM, _end)  # what uvicorn raises again after it has closed in order
     settings = GatewaySettings()

@@ -1,7 +1,8 @@
 """What is a shopper after now? One Redis key a user, filled from the triggers on Kafka, gone when it expires.
 
 Streams state triggers for everybody (`stream.intent-triggered.v1`); this is their reader for the gateway's reranking,
-so that no other process's state is looked into. Reading a trigger twice, or in two gateways, changes nothing.
+so that no other process's state is looked into. Every gateway reads all of them and a trigger never replaces a later
+one, so reading twice, late, or in several gateways at once ends in the same intents; no group, no rebalancing.
 """
 
 import asyncio
@@ -9,7 +10,7 @@ import logging
 from contextlib import AsyncExitStack
 
 import msgspec
-from aiokafka import AIOKafkaConsumer
+from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
@@ -25,9 +26,14 @@ from intentloop.topics import TRIGGERED
 
 log = logging.getLogger("live-intents")
 
-_GROUP = "gateway-live-intents"
+_GROUP = "gateway-live-intents"  # only keeps the place to go on from
 _PAUSE_S = 2.0
 _READ_TIMEOUT_S = 1.0  # a feed must not wait for its order
+_KEEP_LATER = """
+if redis.call('PEXPIRETIME', KEYS[1]) < tonumber(ARGV[2]) then
+  redis.call('SET', KEYS[1], ARGV[1], 'PXAT', ARGV[2])
+end
+"""
 _decode = DECODERS[TRIGGERED.name].decode
 
 
@@ -56,10 +62,11 @@ class LiveIntents:
         return None if stored is None else msgspec.json.decode(stored, type=LiveIntent)
 
     async def put(self, trigger: TriggerData) -> None:
-        """Keep what a trigger says until it expires; one that has expired already is passed over."""
+        """Keep what a trigger says until it expires; one that expired, or expires before the kept one, is passed over."""
         if trigger.expires_at_ms > now_ms():
             live = LiveIntent(intent=trigger.intent, keywords=trigger.keywords, expires_at_ms=trigger.expires_at_ms)
-            await self._redis.set(self._keys.live_intent(trigger.user_id), encode(live), pxat=trigger.expires_at_ms)
+            key = self._keys.live_intent(trigger.user_id)
+            await self._redis.eval(_KEEP_LATER, 1, key, encode(live), trigger.expires_at_ms)
 
     async def follow(self, kafka: KafkaSection) -> None:
         """Keep up with the triggers until cancelled; a broker or Redis that is away is waited for."""
@@ -91,7 +98,6 @@ class LiveIntents:
 
 async def _started(kafka: KafkaSection, stack: AsyncExitStack) -> AIOKafkaConsumer:
     consumer = AIOKafkaConsumer(
-        f"{kafka.prefix}{TRIGGERED.name}",
         bootstrap_servers=kafka.bootstrap,
         group_id=f"{kafka.prefix}{_GROUP}",
         auto_offset_reset="earliest",
@@ -100,4 +106,5 @@ async def _started(kafka: KafkaSection, stack: AsyncExitStack) -> AIOKafkaConsum
     )
     stack.push_async_callback(consumer.stop)
     await consumer.start()
+    consumer.assign([TopicPartition(f"{kafka.prefix}{TRIGGERED.name}", each) for each in range(TRIGGERED.partitions)])
     return consumer

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from typing import Any
+from typing import Any, Literal
 
 from intentloop.adapters.facts_producer import FactProducer
 from intentloop.adapters.settings import KafkaSection
@@ -24,40 +24,41 @@ def rerank(gateway: RunningGateway, user: str) -> Any:
     return answer.json()
 
 
-def state_triggers(kafka: KafkaSection, *triggers: tuple[str, int]) -> None:
+def trigger(user: str, lives_ms: int, keywords: tuple[str, ...] = ("遥控器", "空调")) -> IntentTriggered:
+    hashed = user_hash(user, USER_KEY.encode())
+    data = TriggerData(
+        user_id=hashed,
+        device_id="d",
+        intent="比价犹豫",
+        keywords=keywords,
+        model_version="v1",
+        inference_id="i",
+        expires_at_ms=int(time.time() * 1000) + lives_ms,
+    )
+    kind: Literal["shopping_hesitate_trigger"] = "shopping_hesitate_trigger"
+    return IntentTriggered(
+        id=f"t-{user}", source="test", type=kind, subject=hashed, time="2026-11-30T10:00:00Z", data=data
+    )
+
+
+def state_triggers(kafka: KafkaSection, *triggers: IntentTriggered) -> None:
     async def main() -> None:
         async with FactProducer(kafka) as producer:
             await producer.send_bytes(TRIGGERED, "x", b"not a trigger")  # must not stop those behind it
-            for user, lives_ms in triggers:
-                hashed = user_hash(user, USER_KEY.encode())
-                data = TriggerData(
-                    user_id=hashed,
-                    device_id="d",
-                    intent="比价犹豫",
-                    keywords=("遥控器", "空调"),
-                    model_version="v1",
-                    inference_id="i",
-                    expires_at_ms=int(time.time() * 1000) + lives_ms,
-                )
-                value = IntentTriggered(
-                    id=f"t-{user}",
-                    source="test",
-                    type="shopping_hesitate_trigger",
-                    subject=hashed,
-                    time="2026-11-30T10:00:00Z",
-                    data=data,
-                )
-                await producer.send(TRIGGERED, hashed, value)
+            for each in triggers:
+                await producer.send(TRIGGERED, each.subject, each)
 
     asyncio.run(main())
 
 
-def test_a_feed_follows_the_last_trigger_until_it_expires(gateway: RunningGateway, kafka: KafkaSection) -> None:
+def test_a_feed_follows_the_latest_trigger_until_it_expires(gateway: RunningGateway, kafka: KafkaSection) -> None:
     unchanged = rerank(gateway, "u1")
     assert [card["id"] for card in unchanged["cards"]] == ["seen", "rice", "remote"]
     assert (unchanged["intent"], unchanged["keywords"]) == ("", [])
-    state_triggers(kafka, ("u0", -1_000), ("u1", 600_000), ("u2", 8_000))
+    later, earlier = trigger("u1", 600_000), trigger("u1", 300_000, ("大米",))
+    state_triggers(kafka, trigger("u0", -1_000), later, earlier, trigger("u2", 8_000))
     wait_for(lambda: rerank(gateway, "u2")["intent"] != "", "the trigger did not reach the feed")
+    wait_for(lambda: rerank(gateway, "u1")["intent"] != "", "the trigger did not reach the feed")
     found = rerank(gateway, "u1")
     assert [card["id"] for card in found["cards"]] == ["seen", "remote", "rice"]
     assert (found["intent"], found["keywords"]) == ("比价犹豫", ["遥控器", "空调"])
