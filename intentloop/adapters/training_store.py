@@ -5,6 +5,7 @@ O(1) to read and can be checked against the ledger (`audit`), which stops a trai
 Exports go by cursor in chunks, so that nobody else waits. Not here: which labels belong where (`training_set.place`).
 """
 
+from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
@@ -125,16 +126,17 @@ class TrainingStore:
         Raises:
             ContractError: ledger, samples and tallies differ; training on what is left would be silent loss.
         """
-        counts = await self.counts()
-        outcomes: dict[str, int] = {}
-        async for _, record in self._scan(self._names.outcomes):
-            outcome = record.decode().split(",")[0].removeprefix("outcome:")
-            outcomes[outcome] = outcomes.get(outcome, 0) + 1
-        booked = {name: count for name, count in counts.outcomes.items() if count}
-        if outcomes != booked or sum(counts.per_class.values()) != counts.samples:
+        before = await self.counts()
+        ledger = {label: record async for label, record in self._scan(self._names.outcomes)}  # a cursor may repeat
+        after = await self.counts()  # labels may have come meanwhile
+        found = Counter(record.decode().split(",")[0].removeprefix("outcome:") for record in ledger.values())
+        lost = [
+            name for name, count in after.outcomes.items() if not before.outcomes.get(name, 0) <= found[name] <= count
+        ]
+        if lost or sum(after.per_class.values()) != after.samples:
             raise ContractError(
-                f"the training set lost something: ledger {outcomes} against tallies {booked}, "
-                f"{counts.samples} samples against classes {dict(counts.per_class)}; "
+                f"the training set lost something: ledger {dict(found)} against tallies {dict(after.outcomes)}, "
+                f"{after.samples} samples against classes {dict(after.per_class)}; "
                 "rebuild it by replaying label.sample-labelled.v1"
             )
 

@@ -123,6 +123,28 @@ async def test_a_lost_sample_is_noticed_before_training(redis_section: RedisSect
             await store.audit()
 
 
+async def test_labels_that_come_during_an_audit_are_no_loss_and_a_lost_ledger_entry_is(
+    redis_section: RedisSection,
+) -> None:
+    keys = Keys(redis_section.prefix)
+    async with connect(redis_section) as redis:
+        store = TrainingStore(redis, keys, NO_GOLD)
+        for number in range(700):
+            await store.add(labelled(number))
+
+        async def label() -> None:
+            for number in range(700, 1_400):
+                await store.add(labelled(number))
+
+        labelling = asyncio.create_task(label())
+        while not labelling.done():
+            await store.audit()
+        await labelling
+        await cast(Any, redis).hdel(keys.outcomes, labelled(3).id)
+        with pytest.raises(ContractError, match="lost something"):
+            await store.audit()
+
+
 async def test_a_full_redis_refuses_and_nothing_is_half_done(redis_section: RedisSection) -> None:
     async with connect(redis_section) as redis:
         store = TrainingStore(redis, Keys(redis_section.prefix), NO_GOLD)
