@@ -3,12 +3,16 @@
 autoawq searches the scales; here they are only folded into a plain checkpoint, and the device's converter rounds. Its
 own data loader joins samples and drops what is longer than a block, so each calibration row is one whole sample,
 repeated up to the longest one's length: every token is used, and none of another sample is near it (faults M11, M12).
+
+On a CPU autoawq 0.2.9 keeps the weights to go back to as views of those it scales, so each search starts from scaled
+weights and leaves them scaled: `_copying` gives it copies.
 """
 
 import warnings
 from collections.abc import Sequence
 from itertools import chain, islice, repeat
 from pathlib import Path
+from typing import Any
 
 from intentloop.errors import ContractError
 from trainer.rule import QuantRule
@@ -32,6 +36,7 @@ def fold(source: Path, directory: Path, rows: Sequence[Sequence[int]], rule: Qua
     with warnings.catch_warnings():  # autoawq says that it is archived, which the design knows
         warnings.simplefilter("ignore", DeprecationWarning)
         from awq import AutoAWQForCausalLM
+        from awq.quantize.quantizer import AwqQuantizer
 
     equal = calibration_rows(rows, rule.calibration_floor_tokens)
     model = AutoAWQForCausalLM.from_pretrained(
@@ -46,6 +51,7 @@ def fold(source: Path, directory: Path, rows: Sequence[Sequence[int]], rule: Qua
         max_calib_samples=len(equal),
         max_calib_seq_len=len(equal[0]),
         n_parallel_calib_samples=16,
+        quantizer_cls=_copying(AwqQuantizer),
     )
     used = tuple(model.quantizer.inps.shape[:2])
     if used != (len(equal), len(equal[0])):
@@ -68,3 +74,18 @@ def calibration_rows(rows: Sequence[Sequence[int]], floor_tokens: int) -> list[l
         )
     longest = max(len(row) for row in rows)
     return [list(islice(chain.from_iterable(repeat(row)), longest)) for row in rows]
+
+
+def _copying(quantizer: Any) -> Any:
+    """A quantizer whose search for scales goes back to copies of the weights, not to views of what it changes."""
+
+    class CopyingQuantizer(quantizer):  # type: ignore[misc]
+        def _compute_best_scale(self, x: Any, w_mean: Any, x_mean: Any, inspected: Any, *more: Any) -> Any:
+            views = inspected.state_dict
+            inspected.state_dict = lambda: {name: value.clone() for name, value in views().items()}
+            try:
+                return super()._compute_best_scale(x, w_mean, x_mean, inspected, *more)
+            finally:
+                del inspected.state_dict
+
+    return CopyingQuantizer

@@ -52,8 +52,10 @@ def save(model: PreTrainedModel, source: Path, directory: Path, prompts: list[st
     Returns:
         The largest absolute change of a logit between before saving and after reloading.
     Raises:
-        ContractError: a logit changed by 1e-3 or more.
+        ContractError: a logit changed by 1e-3 or more, or a tied head is no longer its embedding.
     """
+    if model.config.tie_word_embeddings and model.get_output_embeddings().weight is not _embedding(model):
+        raise ContractError(f"{directory}: the configuration ties head and embedding, the weights are two; untie it")
     stored = AutoConfig.from_pretrained(source, local_files_only=True).dtype or torch.float16
     _convert(model, stored)
     model.config.dtype = stored
@@ -73,6 +75,11 @@ def copy_tokenizer(source: Path, directory: Path) -> None:
     for name in TOKENIZER_FILES:
         if (source / name).is_file():
             shutil.copyfile(source / name, directory / name)
+
+
+def _embedding(model: PreTrainedModel) -> torch.Tensor:
+    weight: torch.Tensor = model.get_input_embeddings().weight
+    return weight
 
 
 @torch.no_grad()

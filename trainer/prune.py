@@ -74,10 +74,13 @@ def check_cache(model: Any, words: Any, prompts: Sequence[str], new_tokens: int 
     """
     for text in prompts:
         ids = words(text, return_tensors="pt", add_special_tokens=False)
-        told = [
-            model.generate(**ids, max_new_tokens=new_tokens, do_sample=False, use_cache=cached).tolist()
-            for cached in (True, False)
-        ]
+        try:
+            told = [
+                model.generate(**ids, max_new_tokens=new_tokens, do_sample=False, use_cache=cached).tolist()
+                for cached in (True, False)
+            ]
+        except (IndexError, RuntimeError) as error:
+            raise ContractError(f"the pruned model's cache does not fit its layers: {error}") from error
         if told[0] != told[1]:
             raise ContractError("the pruned model answers differently with and without cache; check layer_idx")
 
