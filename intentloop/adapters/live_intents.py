@@ -62,7 +62,7 @@ class LiveIntents:
         return None if stored is None else msgspec.json.decode(stored, type=LiveIntent)
 
     async def put(self, trigger: TriggerData) -> None:
-        """Keep what a trigger says until it expires; one that expired, or expires before the kept one, is passed over."""
+        """Keep what a trigger says until it expires, unless it has expired or what is kept expires later."""
         if trigger.expires_at_ms > now_ms():
             live = LiveIntent(intent=trigger.intent, keywords=trigger.keywords, expires_at_ms=trigger.expires_at_ms)
             key = self._keys.live_intent(trigger.user_id)

@@ -109,6 +109,12 @@ def test_t12_t14_odd_characters_are_cleaned_once_at_the_entry() -> None:
     assert b"\\u0000" not in msgspec.json.encode(envelope)
 
 
+def test_t12_a_nul_alone_does_not_slip_through_the_fast_way() -> None:
+    found = sort(body(event(1, title="空调\x00遥控器"), event(2), device_id="d\x001"))
+    assert b"\\u0000" not in msgspec.json.encode(found.envelopes[0])
+    assert [(each.index, each.notes) for each in found.repaired] == [(0, ("nul_removed",))]
+
+
 def test_bytes_that_are_not_utf8_stay_in_their_event() -> None:
     raw = body(event(1, title="HERE"), event(2)).replace(b"HERE", b"\xff\xfeok")
     (envelope,) = sort(raw).envelopes
