@@ -81,7 +81,10 @@ def plain(tree: object, notes: set[str]) -> object:
 
 
 def rendered(tree: object) -> str:
-    """How does this tree look to a person? JSON in which numerals are texts; for excerpts, never to be read again. Empty if too deep."""
+    """How does this tree look to a person? JSON in which numerals are texts; empty if nested too deeply.
+
+    For excerpts, never to be read again.
+    """
     try:
         return clean(json.dumps(tree, ensure_ascii=False, default=lambda numeral: numeral.text), set())
     except RecursionError:
