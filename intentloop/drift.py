@@ -60,7 +60,7 @@ def score(before: Sequence[int], after: Sequence[int], rule: DriftRule) -> Drift
 
 
 class Tracker:
-    """Follows one user's window label by label: `push` costs about a quarter of `score` and gives exactly the same.
+    """Follows one user's window label by label: `push` costs about a third of `score` and gives exactly the same.
 
     Sums of n * log2(n) are whole numbers (fixed point), so that no path of additions leaves a rounding error behind.
 

@@ -23,7 +23,7 @@ from intentloop.adapters.keys import Keys
 from intentloop.adapters.redis_client import check_noeviction, connect, ready
 from intentloop.adapters.state_store import StateStore, enter_epoch
 from intentloop.adapters.topics_admin import ensure_topics
-from intentloop.errors import ConfigurationError
+from intentloop.errors import ConfigurationError, FencedError, UnavailableError
 from intentloop.topics import TELEMETRY
 from streams.apply_batch import BatchApplier
 from streams.fold_records import FoldContext, Record
@@ -34,14 +34,15 @@ log = logging.getLogger("streams")
 
 EXIT_BROKEN = 70  # EX_SOFTWARE: a promise was broken; starting again begins at the watermark
 EXIT_CONFIGURATION = 78  # EX_CONFIG: starting again without a change will fail again
-WATCH_S = 2.0
+REDIS_WATCH_S = 2.0
+BROKER_WATCH_S = 15.0
 
 LOGGING: dict[str, Any] = {  # Faust sets logging up anew at start, from this
     "version": 1,
     "disable_existing_loggers": False,
     "formatters": {"plain": {"format": "%(asctime)s streams %(levelname)s %(message)s"}},
     "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "plain"}},
-    "loggers": {name: {"level": "WARNING"} for name in ("aiokafka", "faust", "kafka", "mode")},
+    "loggers": {name: {"level": "WARNING"} for name in ("aiokafka", "faust", "kafka", "mode", "streams.transport")},
     "root": {"level": "INFO", "handlers": ["stderr"]},
 }
 
@@ -71,7 +72,7 @@ def build_app(settings: StreamsSettings) -> BatchApp:
     app.source_topic = f"{settings.kafka.prefix}{TELEMETRY.name}"
     app.batch_records = section.batch_records
     worker = Worker(settings)
-    app.positions = worker.positions
+    app.positions, app.end, app.close_doors = worker.positions, end_process, worker.close
     source = BatchTopic(app, topics=[app.source_topic], partitions=TELEMETRY.partitions, acks=True)
 
     async def fold_telemetry(stream: Any) -> None:
@@ -90,15 +91,12 @@ class Worker:
         self._opening = asyncio.Lock()
         self._doors = AsyncExitStack()
         self._applier: BatchApplier | None = None
-        self._ills = {"agent": "the agent has not started", "redis": "not asked yet"}
+        self._watchers: list[asyncio.Task[None]] = []
+        self._ills = {"agent": "the agent has not started", "redis": "not asked yet", "broker": "not asked yet"}
 
     async def positions(self, earliest: dict[int, int]) -> dict[int, int]:
-        """Where does each assigned partition begin? An exception here ends the process as one in a batch does."""
-        try:
-            return await (await self._open()).positions(earliest)
-        except Exception as error:
-            _end(error)
-            raise
+        """Where does each assigned partition begin?"""
+        return await (await self._open()).positions(earliest)
 
     async def run(self, stream: Any) -> None:
         """Take batches until the stream ends; acknowledge each only after it was applied."""
@@ -116,7 +114,7 @@ class Worker:
                     await stream.ack(one)
                 taken = []
         except Exception as error:
-            _end(error)
+            end_process(error)
         finally:
             self._ills["agent"] = "the agent has stopped"
 
@@ -132,9 +130,11 @@ class Worker:
 
     async def _open_doors(self) -> BatchApplier:
         settings = self._settings
-        port = await HealthServer(settings.health, lambda: dict(self._ills)).start()
-        log.info("health on port %d", port)
+        health = HealthServer(settings.health, lambda: dict(self._ills))
+        log.info("health on port %d", await health.start())
+        self._doors.push_async_callback(health.stop)
         redis = connect(settings.redis)
+        self._doors.push_async_callback(redis.aclose)
         await ready(redis)
         await check_noeviction(redis)
         keys = Keys(settings.redis.prefix)
@@ -143,12 +143,22 @@ class Worker:
         producer = await self._doors.enter_async_context(FactProducer(settings.kafka))
         context = FoldContext(keys, fold_rule(settings.rules), f".r{resets}" if resets else "")
         applier = BatchApplier(StateStore(redis, keys, settings.streams.state_ttl_s), producer, context)
-        self._watcher = asyncio.create_task(self._watch(redis, applier))
+        self._watchers = [
+            asyncio.create_task(self._watch_redis(redis, applier)),
+            asyncio.create_task(self._watch_broker(epoch)),
+        ]
         log.info("stream worker is ready on broker %s", epoch)
         return applier
 
-    async def _watch(self, redis: Any, applier: BatchApplier) -> None:
-        """Keep the reasons that `/health` shows fresh."""
+    async def close(self) -> None:
+        """Close the doors after Faust has stopped and committed."""
+        for watcher in self._watchers:
+            watcher.cancel()
+        await self._doors.aclose()
+        log.info("stream worker stopped cleanly")
+
+    async def _watch_redis(self, redis: Any, applier: BatchApplier) -> None:
+        """Keep the reason that `/health` shows for Redis fresh."""
         while True:
             try:
                 await redis.ping()
@@ -156,7 +166,20 @@ class Worker:
             except (RedisError, OSError) as error:
                 self._ills["redis"] = f"Redis does not answer: {error}"
             metrics.STREAM_IDLE.set(time.monotonic() - applier.applied_at_s)
-            await asyncio.sleep(WATCH_S)
+            await asyncio.sleep(REDIS_WATCH_S)
+
+    async def _watch_broker(self, epoch: str) -> None:
+        """Notice a broker that cannot be reached, or that began anew under us: its records would be taken for old."""
+        while True:
+            try:
+                found = await asyncio.to_thread(broker_epoch, self._settings.kafka, TELEMETRY)
+            except UnavailableError as error:
+                self._ills["broker"] = str(error)
+            else:
+                self._ills["broker"] = ""
+                if found != epoch:
+                    end_process(FencedError(f"the broker was {epoch!r} at start and is {found!r} now: its log is new"))
+            await asyncio.sleep(BROKER_WATCH_S)
 
 
 def prepare(settings: StreamsSettings) -> None:
@@ -164,7 +187,7 @@ def prepare(settings: StreamsSettings) -> None:
     ensure_topics(settings.kafka)
 
 
-def _end(error: Exception) -> None:
+def end_process(error: Exception) -> None:
     """End this process now, without acknowledging; the supervisor starts it again."""
     configuration = isinstance(error, ConfigurationError)
     log.critical("stream worker ends: %s: %s", type(error).__name__, error, exc_info=not configuration)

@@ -78,15 +78,29 @@ class BatchConsumer(driver.Consumer):  # type: ignore[misc]
 
     async def perform_seek(self) -> None:
         """Go to where the store says that we are, whatever was committed: the commit is for lag only."""
-        await super().perform_seek()
-        own = {tp.partition: tp for tp in self.assignment() if tp.topic == self.transport.app.source_topic}
-        earliest = await self.earliest_offsets(*own.values()) if own else {}
-        first = {ensure_TP(tp).partition: offset or 0 for tp, offset in earliest.items()}
-        next_offsets = await self.transport.app.positions({number: first.get(number, 0) for number in own})
-        for number, offset in next_offsets.items():
-            await self.seek(own[number], offset)
-            self._read_offset[own[number]] = offset - 1 if offset > 0 else None
-            self._committed_offset[own[number]] = offset or None
+        app = self.transport.app
+        try:
+            await super().perform_seek()
+            await self._seek_to(await app.positions(await self._earliest(app.source_topic)))
+        except Exception as error:
+            if self.should_stop or app.should_stop:
+                raise
+            app.end(error)
+
+    async def _earliest(self, topic: str) -> dict[int, int]:
+        """Which is the first offset that the broker still has, of each partition that is ours?"""
+        own = [tp for tp in self.assignment() if tp.topic == topic]
+        found = await self.earliest_offsets(*own) if own else {}
+        first = {ensure_TP(tp): offset or 0 for tp, offset in found.items()}
+        return {tp.partition: first.get(tp, 0) for tp in own}
+
+    async def _seek_to(self, offsets: dict[int, int]) -> None:
+        for tp in self.assignment():
+            if tp.topic == self.transport.app.source_topic and tp.partition in offsets:
+                offset = offsets[tp.partition]
+                await self.seek(tp, offset)
+                self._read_offset[tp] = offset - 1 if offset > 0 else None
+                self._committed_offset[tp] = offset or None
 
 
 class BatchTransport(driver.Transport):  # type: ignore[misc]
@@ -99,12 +113,19 @@ class BatchApp(faust.App):  # type: ignore[misc]
     """A Faust app that reads one source topic in batches.
 
     `positions` is asked after every assignment: it gets the first offset that the broker still has of each partition,
-    and returns the offset to begin at.
+    and returns the offset to begin at. `end` is called with what makes going on impossible; it does not return.
     """
 
     source_topic: str
     batch_records: int
     positions: Positions
+    end: Callable[[Exception], None]
+    close_doors: Callable[[], Awaitable[None]]
+
+    async def on_shutdown(self) -> None:
+        """Close what the agent used, after consumer and agents have stopped."""
+        await super().on_shutdown()
+        await self.close_doors()
 
 
 def register() -> None:

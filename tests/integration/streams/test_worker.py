@@ -61,7 +61,10 @@ class Scene:
         return world.replay(await world.read_records(self.kafka, TELEMETRY), self.keys)
 
     async def applied(self, truth: world.Truth, timeout_s: float = 45) -> None:
-        await world.wait_for_watermarks(self.redis, self.keys, truth.watermarks, timeout_s)
+        async with asyncio.timeout(timeout_s):
+            while await world.watermarks(self.redis, self.keys, truth.watermarks) != truth.watermarks:
+                assert self.workers[-1].poll() is None, self.log(len(self.workers) - 1)
+                await asyncio.sleep(0.1)
 
 
 @asynccontextmanager
@@ -156,8 +159,8 @@ def test_a_foreign_watermark_stops_the_worker_without_writing(
             await world.send(kafka, envelopes(100))
             truth = await here.truth()
             await here.applied(truth)
-            for partition in truth.watermarks:
-                await here.redis.set(here.keys.watermark(partition), 5)
+            for partition, watermark in truth.watermarks.items():
+                await here.redis.set(here.keys.watermark(partition), watermark + 100)
             before = await read_counts(here.redis, here.keys)
             await world.send(kafka, envelopes(50, seed=5))
             assert await wait_exit(worker) == 70
@@ -204,6 +207,8 @@ def test_a_redis_that_lost_its_newest_writes_is_caught_up_from_kafka(
             await here.applied(truth)
             worker.terminate()  # commits all of it to Kafka
             assert await wait_exit(worker) == 0
+            assert "stopped cleanly" in here.log(0)
+            assert "Traceback" not in here.log(0)
             await here.redis.delete(*[name async for name in here.redis.scan_iter(f"{redis_section.prefix}:*")])
             for name, value in saved.items():
                 await here.redis.restore(name, 0, value or b"")
