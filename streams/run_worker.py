@@ -13,8 +13,6 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
-from redis.exceptions import RedisError
-
 from intentloop.adapters import metrics
 from intentloop.adapters.broker_epoch import broker_epoch
 from intentloop.adapters.facts_producer import FactProducer
@@ -142,9 +140,10 @@ class Worker:
         resets = await enter_epoch(redis, keys, epoch, settings.streams.reset_on_new_broker)
         producer = await self._doors.enter_async_context(FactProducer(settings.kafka))
         context = FoldContext(keys, fold_rule(settings.rules), f".r{resets}" if resets else "")
-        applier = BatchApplier(StateStore(redis, keys, settings.streams.state_ttl_s), producer, context)
+        store = StateStore(redis, keys, settings.streams.state_ttl_s)
+        applier = BatchApplier(store, producer, context)
         self._watchers = [
-            asyncio.create_task(self._watch_redis(redis, applier)),
+            asyncio.create_task(self._watch_redis(store, applier)),
             asyncio.create_task(self._watch_broker(epoch)),
         ]
         log.info("stream worker is ready on broker %s", epoch)
@@ -157,14 +156,10 @@ class Worker:
         await self._doors.aclose()
         log.info("stream worker stopped cleanly")
 
-    async def _watch_redis(self, redis: Any, applier: BatchApplier) -> None:
+    async def _watch_redis(self, store: StateStore, applier: BatchApplier) -> None:
         """Keep the reason that `/health` shows for Redis fresh."""
         while True:
-            try:
-                await redis.ping()
-                self._ills["redis"] = ""
-            except (RedisError, OSError) as error:
-                self._ills["redis"] = f"Redis does not answer: {error}"
+            self._ills["redis"] = await store.illness()
             metrics.STREAM_IDLE.set(time.monotonic() - applier.applied_at_s)
             await asyncio.sleep(REDIS_WATCH_S)
 

@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import faust
-from aiokafka import AIOKafkaConsumer
 from faust.transport.consumer import ensure_TP
 from faust.transport.drivers import TRANSPORTS
 from faust.transport.drivers import aiokafka as driver
@@ -32,7 +31,7 @@ class BatchTopic(faust.Topic):  # type: ignore[misc]
 class ConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]
     """The thread that fetches, with a short wait."""
 
-    def _create_worker_consumer(self, transport: Any) -> AIOKafkaConsumer:
+    def _create_worker_consumer(self, transport: Any) -> Any:
         consumer = super()._create_worker_consumer(transport)
         consumer._fetch_max_wait_ms = FETCH_WAIT_MS
         return consumer

@@ -9,7 +9,7 @@ from hashlib import sha1
 from typing import Any, NamedTuple
 
 from redis.asyncio import Redis
-from redis.exceptions import NoScriptError, ResponseError
+from redis.exceptions import NoScriptError, RedisError, ResponseError
 
 from intentloop.adapters.keys import Keys
 from intentloop.errors import ConfigurationError, FencedError, UnavailableError
@@ -51,6 +51,14 @@ class StateStore:
 
     def __init__(self, redis: Redis, keys: Keys, ttl_s: int) -> None:
         self._redis, self._keys, self._ttl_s = redis, keys, ttl_s
+
+    async def illness(self) -> str:
+        """Why can Redis not answer now? Empty when it does."""
+        try:
+            await self._redis.ping()
+        except (RedisError, OSError) as error:
+            return f"Redis does not answer: {error}"
+        return ""
 
     async def watermarks(self, partitions: Sequence[int]) -> dict[int, int]:
         """Up to which offset was each partition applied? `NO_WATERMARK` where nothing was."""
