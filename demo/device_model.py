@@ -14,7 +14,7 @@ import msgspec
 
 from demo.phone import Said
 from demo.uplink import Uplink
-from intentloop.adapters import signing
+from intentloop.adapters import blobs, signing
 from intentloop.errors import IntentloopError
 from intentloop.release import Manifest, ReleaseFile
 from trainer.engine import Engine
@@ -53,12 +53,13 @@ class DeviceModels:
 
         Raises:
             DownloadError: signature, hash, size or storage does not fit.
+            ContractError: a name in the manifest would leave the release's folder.
             UnavailableError: the gateway cannot give it now.
         """
         async with self._fetching.setdefault(version, asyncio.Lock()):
             if version in self._engines:
                 return
-            directory = self._directory / version
+            directory = self._directory / blobs.check_version(version)
             manifest = _verified(await uplink.manifest(version), version, self._public_key)
             if not _is_installed(directory, manifest):
                 await self._download(directory, manifest, uplink)
@@ -93,9 +94,7 @@ class DeviceModels:
         shutil.rmtree(draft, ignore_errors=True)
         draft.mkdir(parents=True)
         for file in manifest.files:
-            target = draft / file.name
-            if not target.resolve().is_relative_to(draft.resolve()):
-                raise DownloadError(f"file name {file.name!r} leaves the release's folder")
+            target = draft / blobs.check_name(file.name)
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(_matching(await uplink.file(manifest.version, file.name), file))
         (draft / "manifest.json").write_bytes(msgspec.json.encode(manifest))

@@ -47,7 +47,9 @@ class Uplink:
     def __init__(self, base_url: str, token: str) -> None:
         headers = {"authorization": f"Bearer {token}"}
         limits = httpx.Limits(max_connections=64, max_keepalive_connections=64)
-        self._client = httpx.AsyncClient(base_url=base_url, headers=headers, timeout=TIMEOUT_S, limits=limits)
+        self._client = httpx.AsyncClient(
+            base_url=base_url, headers=headers, timeout=TIMEOUT_S, limits=limits, trust_env=False
+        )
 
     async def send(self, body: bytes) -> None:
         """Hand over one batch; returns when the gateway has it in Kafka.

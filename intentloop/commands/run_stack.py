@@ -49,7 +49,7 @@ async def start_processes(supervisor: Supervisor, specs: Sequence[ProcessSpec], 
     """
     for spec in specs:
         supervisor.start(spec)
-    async with httpx.AsyncClient(timeout=2.0) as client:
+    async with httpx.AsyncClient(timeout=2.0, trust_env=False) as client:
         await asyncio.gather(*(_wait_until_well(client, name, url, supervisor) for name, url in health.items()))
 
 
