@@ -22,7 +22,7 @@ class PhoneRule(msgspec.Struct, frozen=True, kw_only=True):
 
     min_views: int = 3
     window_events: int = 300
-    fatigue_inferences: int = 20
+    fatigue_inferences: int = 60
     fatigue_ms: int = 600_000
     compress: CompressRule = msgspec.field(default_factory=CompressRule)
 

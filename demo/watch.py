@@ -82,10 +82,11 @@ class Watch:
         versions = await self._registry.versions()
         decision = await self._redis.get(self._keys.decision)
         requests = await self._requests.entries()
+        counts = await read_counts(self._redis, self._keys)  # before what was sent: it must never seem to be ahead
         return Look(
             phones=read_state(self._phones),
             sent=read_sent(self._phones / "outbox.sqlite"),
-            counts=await read_counts(self._redis, self._keys),
+            counts=counts,
             training=await self._store.counts(),
             labelling=await self._queues["label"].counts(),
             training_jobs=await self._queues["train"].counts(),
