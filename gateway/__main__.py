@@ -20,8 +20,8 @@ EXIT_CONFIGURATION = 78  # EX_CONFIG: starting again without a change will fail 
 def main() -> int:
     """Serve; returns the exit code."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s gateway %(levelname)s %(message)s", stream=sys.stderr)
-    for name in ("aiokafka", "kafka", "uvicorn"):
-        logging.getLogger(name).setLevel(logging.WARNING)
+    for name in ("aiokafka", "kafka", "uvicorn"):  # their retries are many lines a second; /health says it once
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     signal.signal(signal.SIGTERM, _end)  # what uvicorn raises again after it has closed in order
     settings = GatewaySettings()
     broken: list[str] = []

@@ -103,6 +103,7 @@ async def _started(kafka: KafkaSection, stack: AsyncExitStack) -> AIOKafkaConsum
         auto_offset_reset="earliest",
         enable_auto_commit=False,
         fetch_max_wait_ms=100,
+        retry_backoff_ms=1_000,
     )
     stack.push_async_callback(consumer.stop)
     await consumer.start()

@@ -1,5 +1,6 @@
 """Do the topics exist as the table says? Creates what is missing and refuses what differs (kafka-python's admin)."""
 
+import time
 from contextlib import suppress
 
 from kafka import KafkaConsumer
@@ -10,6 +11,9 @@ from intentloop.adapters.settings import KafkaSection
 from intentloop.errors import ConfigurationError
 from intentloop.topics import ALL, Topic
 
+_VISIBLE_S = 15.0  # a topic that was just created may take a moment until every broker tells of it
+_BACKOFF_MS = 1_000  # the client's own grows to half a minute, and a broker that starts late would be found late
+
 
 def ensure_topics(kafka: KafkaSection, table: tuple[Topic, ...] = ALL) -> None:
     """Create the missing topics, then compare partition counts.
@@ -17,7 +21,7 @@ def ensure_topics(kafka: KafkaSection, table: tuple[Topic, ...] = ALL) -> None:
     Raises:
         ConfigurationError: a topic exists with another number of partitions.
     """
-    admin = KafkaAdminClient(bootstrap_servers=kafka.bootstrap)
+    admin = KafkaAdminClient(bootstrap_servers=kafka.bootstrap, reconnect_backoff_max_ms=_BACKOFF_MS)
     try:
         present = set(admin.list_topics())
         for topic in table:
@@ -40,10 +44,10 @@ def _create(admin: KafkaAdminClient, kafka: KafkaSection, topic: Topic) -> None:
 
 
 def _compare(kafka: KafkaSection, table: tuple[Topic, ...]) -> None:
-    consumer = KafkaConsumer(bootstrap_servers=kafka.bootstrap)
+    consumer = KafkaConsumer(bootstrap_servers=kafka.bootstrap, reconnect_backoff_max_ms=_BACKOFF_MS)
     try:
         for topic in table:
-            found = len(consumer.partitions_for_topic(kafka.prefix + topic.name) or ())
+            found = _partitions(consumer, kafka.prefix + topic.name)
             if found != topic.partitions:
                 raise ConfigurationError(
                     f"topic {kafka.prefix + topic.name} has {found} partitions, the table says {topic.partitions}; "
@@ -51,3 +55,11 @@ def _compare(kafka: KafkaSection, table: tuple[Topic, ...]) -> None:
                 )
     finally:
         consumer.close()
+
+
+def _partitions(consumer: KafkaConsumer, name: str) -> int:
+    """How many partitions does this topic have? 0 only if it stays invisible."""
+    deadline = time.monotonic() + _VISIBLE_S
+    while not (found := consumer.partitions_for_topic(name)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return len(found or ())
