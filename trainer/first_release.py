@@ -28,23 +28,17 @@ def first_release(base: Path, directory: Path, golden: Path, rules: rule.LineRul
     Raises:
         ContractError: the base's template differs from ours, or the block does not fit it.
     """
-    from trainer import checkpoint, dataset
-
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir(parents=True)
     started = time.monotonic()
-    block = rules.quant.quant_blocks[0]
-    dataset.check_template(checkpoint.tokenizer(base))
-    quantise.check_blocks(checkpoint.load(base), block)
-    artefact = directory / "artefact"
-    converter.convert(base, artefact, "rtn", block, rules.quant)
-    exported_s = time.monotonic() - started
-    records = [StepRecord(name="export", seconds=round(exported_s, 3), peak_bytes=step.peak_bytes())]
+    artefact = _export(base, directory / "artefact", rules)
+    exported = StepRecord(name="export", seconds=_since(started), peak_bytes=step.peak_bytes())
+    started = time.monotonic()
     measured = None
-    if dataset.read(golden):
+    if golden.stat().st_size:
         measured = judge.run_on_device(artefact, golden, rules.measure, directory / "report.json").measured
-        took_s = time.monotonic() - started - exported_s
-        records.append(StepRecord(name="measure", seconds=round(took_s, 3), peak_bytes=measured.peak_rss_bytes))
+    steps = (exported, StepRecord(name="measure", seconds=_since(started), peak_bytes=step.peak_bytes()))
+    block = rules.quant.quant_blocks[0]
     lineage = {"base": publish.base_sha256(base), "prompt": prompt.digest(""), "quantiser": f"rtn {block}"}
     manifest = Manifest(
         version=publish.version(1, lineage),
@@ -58,12 +52,27 @@ def first_release(base: Path, directory: Path, golden: Path, rules: rule.LineRul
         artefact_bytes=0,
         min_free_bytes=rules.min_free_bytes,
         measured=measured,
-        steps=tuple(records),
+        steps=steps if measured else steps[:1],
         lineage=lineage,
         reason="first release: the base model, not trained",
         created_at_ms=created_at_ms,
     )
     return publish.pack(artefact, directory / "release", manifest)
+
+
+def _export(base: Path, artefact: Path, rules: rule.LineRule) -> Path:
+    """Check that the base fits prompt and block, and convert it."""
+    from trainer import checkpoint, dataset
+
+    block = rules.quant.quant_blocks[0]
+    dataset.check_template(checkpoint.tokenizer(base))
+    quantise.check_blocks(checkpoint.load(base), block)
+    converter.convert(base, artefact, "rtn", block, rules.quant)
+    return artefact
+
+
+def _since(started: float) -> float:
+    return round(time.monotonic() - started, 3)
 
 
 def main() -> None:

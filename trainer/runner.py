@@ -83,6 +83,7 @@ async def do(doors: Doors, section: TrainerSection, job: Job) -> None:
         await _run_step(name, current)
     ended = run.result(current)
     log.info("%s: %s", type(ended.decision).__name__, "; ".join(ended.decision.reasons))
+    _record_verdict(section, directory.name, ended)
     if ended.release is not None and ended.manifest is not None:
         await let_out(doors, ended.manifest, ended.release)
         used = dataset.read(directory / "inputs" / "training.jsonl")
@@ -202,6 +203,13 @@ async def _execute(arguments: list[str], environment: dict[str, str] | None) -> 
 
 async def _golden(doors: Doors, section: TrainerSection) -> list[Any]:
     return dataset.read(section.golden) if section.golden else await doors.store.golden()
+
+
+def _record_verdict(section: TrainerSection, name: str, ended: run.Result) -> None:
+    """Keep the gate's decision with its evidence, also of a run that is refused and long forgotten."""
+    verdicts = section.work.resolve() / "verdicts"
+    verdicts.mkdir(parents=True, exist_ok=True)
+    step.write_atomically(verdicts / f"{name}.json", msgspec.json.format(msgspec.json.encode(ended.decision)))
 
 
 def _forget_old_runs(section: TrainerSection) -> None:

@@ -54,7 +54,9 @@ def build(texts: Iterable[str], directory: Path) -> None:
     tokenizer.normalizer = normalizers.NFC()
     byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, trim_offsets=False, use_regex=False)
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(SPLIT), "isolated"), byte_level])
-    tokenizer.decoder = decoders.ByteLevel(add_prefix_space=False, trim_offsets=False, use_regex=False)
+    tokenizer.decoder = decoders.ByteLevel(  # type: ignore[call-arg]  # its stub is short of what it takes
+        add_prefix_space=False, trim_offsets=False, use_regex=False
+    )
     trainer = trainers.BpeTrainer(
         vocab_size=VOCABULARY - len(SPECIAL) - len(ORDINARY),
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),

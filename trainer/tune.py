@@ -137,7 +137,7 @@ def _arguments(work: Path, schedule: Plan, epochs: float, rule: TuneRule) -> Tra
     )
 
 
-class _DistillingTrainer(Trainer):
+class _DistillingTrainer(Trainer):  # type: ignore[misc]
     """A Trainer that can also imitate a teacher: loss = (1 - α)·CE + α·KL·T² on the supervised tokens."""
 
     def __init__(self, teacher: Any, **arguments: Any) -> None:
@@ -161,7 +161,7 @@ class _DistillingTrainer(Trainer):
         return (loss, outputs) if return_outputs else loss
 
 
-class _Progress(TrainerCallback):
+class _Progress(TrainerCallback):  # type: ignore[misc]
     """One line now and then, so that a person sees the training move."""
 
     def __init__(self, steps: int) -> None:

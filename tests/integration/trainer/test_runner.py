@@ -201,6 +201,8 @@ def test_what_the_gate_refuses_is_not_released_and_the_job_is_finished(
         await runner.serve(there.doors, there.section, "one")
         assert await there.doors.registry.current() is None
         assert there.store.used == {}
+        (verdict,) = (there.section.work / "verdicts").iterdir()
+        assert msgspec.json.decode(verdict.read_bytes(), type=gate.Decision) == decision
         assert (await there.doors.queue.counts()).done == 1
 
     line = FakeLine(decision)
