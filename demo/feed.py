@@ -30,6 +30,7 @@ from intentloop.events import Behaviour, Event
 log = logging.getLogger("feed")
 
 BATCH_EVENTS = 100
+MOST_TOLD = 50  # bad rows that a report names
 
 
 def main(
@@ -61,7 +62,12 @@ def load(file: Path, format: readers.Format) -> tuple[Rows, list[Visit]]:
     visits = cut(good)
     users = len({visit.user_id for visit in visits})
     rows = Rows(
-        read=len(good) + len(bad), rejected=len(bad), rejections=tuple(bad[:50]), users=users, visits=len(visits)
+        read=len(good) + len(bad),
+        rejected=len(bad),
+        rejections=tuple(bad[:MOST_TOLD]),
+        users=users,
+        visits=len(visits),
+        made_up=sum(row.made_up for row in good),
     )
     return rows, visits
 

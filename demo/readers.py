@@ -33,6 +33,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     category: str
     price_yuan: float | None = None
     dwell_ms: int | None = None
+    made_up: bool = False  # the title was never on this item
 
 
 class BadRow(msgspec.Struct, frozen=True):
@@ -55,11 +56,6 @@ def read(name: Format, lines: Iterable[str], latest_ms: int) -> Iterator[Row | B
     for number, line in enumerate(lines, start=1):
         if line.strip():
             yield from _READERS[name](number, line.rstrip("\r\n"), latest_ms)
-
-
-def is_dressed(name: Format) -> bool:
-    """Do the titles of this format come from the made-up catalogue?"""
-    return name != "events-jsonl"
 
 
 _TAOBAO: Mapping[str, Action] = {"pv": "item_view", "cart": "cart", "fav": "favourite", "buy": "purchase"}
@@ -157,6 +153,7 @@ def _jsonl_event(line: int, event: Mapping[str, Any], latest_ms: int) -> Row:
         category=".".join(part.replace(".", "·") for part in path),
         price_yuan=_number(event.get("price"), "price"),
         dwell_ms=None if dwell_s is None else int(dwell_s * 1000),
+        made_up=event.get("title_is_made_up_for_this_item") is True,
     )
 
 
@@ -176,7 +173,7 @@ def _guarded(line: int, make: Callable[[], Row], where: str = "") -> Row | BadRo
 
 def _dressed(row: Row) -> Row:
     title, category, price_yuan = catalogue.dress_item(row.item_id, row.category)
-    return msgspec.structs.replace(row, title=title, category=category, price_yuan=price_yuan)
+    return msgspec.structs.replace(row, title=title, category=category, price_yuan=price_yuan, made_up=True)
 
 
 def _object(text: str) -> Mapping[str, Any]:

@@ -144,7 +144,7 @@ class Replayer:
         await stage.open()
         began_s = time.monotonic()
         stage.start(self._feed(stage))
-        stage.say(f"feeding {self._script.file.name} ({titles(self._script.format)})")
+        stage.say(f"feeding {self._script.file.name}")
         await stage.until(lambda look: look.phones.finished and not look.sent.waiting, stage.show_labelling)
         fed = await account.settle(stage.watch, stage.show_labelling, account.has_counted, 0.0)
         fed_s = time.monotonic() - began_s
@@ -165,7 +165,7 @@ class Replayer:
             file=self._script.file.name,
             format=self._script.format,
             speed=f"{self._script.speed:g}" if self._script.speed else "max",
-            titles=titles(self._script.format),
+            titles=titles(self._script.format, rows.made_up),
             rows_read=rows.read,
             rows_rejected=rows.rejected,
             rejections=rows.rejections,
@@ -195,11 +195,11 @@ class Replayer:
         )
 
 
-def titles(format: readers.Format) -> str:
+def titles(format: readers.Format, made_up: int) -> str:
     """Where do the titles come from, in words for a report?"""
-    if readers.is_dressed(format):
-        return "made up: numeric ids are dressed from our own catalogue, the same way every time"
-    return "the data's own"
+    if format == "events-jsonl":
+        return f"the file's own, which marks {made_up:,} of them as made up for their item"
+    return f"made up: the numeric ids of {made_up:,} rows are dressed from our own catalogue, always the same way"
 
 
 def _table(report: ReplayReport) -> Table:

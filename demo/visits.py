@@ -18,13 +18,14 @@ class Visit(msgspec.Struct, frozen=True):
 
 
 class Rows(msgspec.Struct, frozen=True, kw_only=True):
-    """What a file held; `rejections` are the first of the rows that were set aside."""
+    """What a file held; `rejections` are the first of the rows that were set aside, `made_up` counts titles."""
 
     read: int
     rejected: int
     rejections: tuple[BadRow, ...]
     users: int
     visits: int
+    made_up: int
 
 
 def cut(rows: Iterable[Row]) -> list[Visit]:

@@ -48,6 +48,7 @@ def test_numeric_ids_are_dressed_the_same_way_every_time_and_one_category_stays_
     assert found[0].category.count(".") == 2
     assert found[0].title.endswith(found[0].category.rsplit(".", 1)[-1])
     assert found[0].price_yuan is not None
+    assert all(row.made_up for row in found)
 
 
 @pytest.mark.parametrize(
