@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from litestar import Litestar, Request, Response, Router
+from litestar.exceptions import HTTPException
 from litestar.openapi import OpenAPIConfig
 
 from gateway.authenticate import require_device_token
@@ -34,7 +35,11 @@ def create_app(settings: GatewaySettings, on_broken: Callable[[str], None]) -> L
     return Litestar(
         [devices, report_health, report_metrics],
         lifespan=[services.open],
-        exception_handlers={BodyFault: _refuse, UnavailableError: _ask_again(settings.limits.retry_after_s)},
+        exception_handlers={
+            BodyFault: _refuse,
+            HTTPException: _refuse_route,
+            UnavailableError: _ask_again(settings.limits.retry_after_s),
+        },
         openapi_config=OpenAPIConfig(title="Intentloop gateway", version="1", path="/schema"),
         logging_config=None,
         request_max_body_size=None,  # bounded by read_body, before and after inflating
@@ -47,6 +52,12 @@ def _refuse(_: Request[Any, Any, Any], fault: BodyFault) -> Response[dict[str, A
     body = {"error": fault.reason, "retry": fault.status == 408}
     headers = {"www-authenticate": "Bearer"} if fault.status == 401 else {}
     return Response(body, status_code=fault.status, headers=headers)
+
+
+def _refuse_route(_: Request[Any, Any, Any], error: HTTPException) -> Response[dict[str, Any]]:
+    """What the framework itself refuses (no such route, a missing parameter) looks the same to a phone."""
+    metrics.GATEWAY_REFUSALS.labels(str(error.status_code)).inc()
+    return Response({"error": error.detail, "retry": error.status_code >= 500}, status_code=error.status_code)
 
 
 def _ask_again(retry_after_s: int) -> Callable[[Request[Any, Any, Any], UnavailableError], Response[dict[str, Any]]]:

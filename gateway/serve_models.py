@@ -17,7 +17,7 @@ from litestar.response import Stream
 from gateway.faults import BodyFault
 from gateway.services import services_of
 from intentloop.adapters import blobs
-from intentloop.errors import ContractError
+from intentloop.errors import ContractError, UnavailableError
 from intentloop.release import Manifest, ReleaseFile
 
 _CHUNK_BYTES = 262_144
@@ -50,6 +50,8 @@ async def serve_file(request: Request[Any, Any, Any], version: str, name: str) -
     if etag in {each.strip() for each in request.headers.get("if-none-match", "").split(",")}:
         return Response(None, status_code=304, headers=headers)
     path = await services_of(request).registry.directory(version) / blobs.check_name(entry.name)
+    if not path.is_file() or path.stat().st_size != entry.size_bytes:
+        raise UnavailableError(f"{entry.name} of release {version} is not whole on this gateway's volume")
     return _send(path, entry, _span(request, entry, etag), headers)
 
 

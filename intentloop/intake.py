@@ -179,6 +179,9 @@ def _report(
     if not tree["event_id"]:
         raise ContractError("event_id is missing; an inference without one cannot be told from a second one")
     answer = fields.text(raw, ("answer",), rule.max_answer, notes)
+    read = tree.get("read")
+    if isinstance(read, list):
+        tree["read"] = [item | {"action": _action(item, notes)} if isinstance(item, dict) else item for item in read]
     values = plain(tree | {"answer": answer}, notes)
     try:
         event = msgspec.convert(

@@ -154,6 +154,24 @@ def test_nothing_but_a_release_s_own_files_can_be_asked_for(shared: RunningGatew
         assert shared.client.get(path).status_code == 404, path
 
 
+def test_a_file_that_is_not_whole_here_is_a_matter_of_time(
+    gateway: RunningGateway, own_released: Manifest, redis_section: RedisSection
+) -> None:
+    path = gateway.blobs / "releases" / "v1" / "llm.mnn"
+    path.write_bytes(b"on")
+    answer = gateway.client.get("/v1/models/v1/files/llm.mnn")
+    assert (answer.status_code, answer.json()["retry"]) == (503, True)
+    path.write_bytes(b"one")
+    assert gateway.client.get("/v1/models/v1/files/llm.mnn").content == b"one"
+
+
+def test_what_the_framework_refuses_looks_the_same_to_a_phone(shared: RunningGateway) -> None:
+    for path, status in (("/v1/nothing", 404), ("/v1/telemetry", 405), ("/v1/device/config", 400)):
+        answer = shared.client.get(path)
+        assert (answer.status_code, answer.json()["retry"]) == (status, False)
+        assert answer.json()["error"]
+
+
 def test_openapi_describes_what_phones_send(shared: RunningGateway) -> None:
     document = shared.client.get("/schema/openapi.json").json()
     assert {"/v1/telemetry", "/v1/device/config", "/v1/models/{version}/manifest.json"} <= set(document["paths"])

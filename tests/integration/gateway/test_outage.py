@@ -1,5 +1,6 @@
 """What phones see while Kafka or Redis is away: 503 with a time to come back, nothing acknowledged, then service."""
 
+import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -91,3 +92,18 @@ def test_a_topic_with_other_partitions_ends_the_gateway_with_both_numbers(
     with running_gateway(kafka, redis_section, tmp_path) as running:
         assert running.process.wait(30) == 78
         assert "has 3 partitions, the table says 8" in running.log.read_text()
+
+
+def test_a_redis_that_forgets_ends_the_gateway(kafka: KafkaSection, tmp_path: Path) -> None:
+    port = embedded.free_port()
+    redis = embedded.start_redis(port, tmp_path / "redis", tmp_path / "redis.log")
+    try:
+        with socket.create_connection(("127.0.0.1", port), 5) as raw:
+            raw.sendall(b"CONFIG SET maxmemory-policy allkeys-lru\r\n")
+            assert raw.recv(100).startswith(b"+OK")
+        section = RedisSection(url=f"redis://127.0.0.1:{port}/0")
+        with running_gateway(kafka, section, tmp_path) as running:
+            assert running.process.wait(30) == 78
+            assert "allkeys-lru" in running.log.read_text()
+    finally:
+        embedded.stop(redis)

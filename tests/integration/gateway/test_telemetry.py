@@ -64,6 +64,9 @@ def test_t16_a_bad_event_goes_to_the_dead_letters_and_its_neighbours_go_on(
     assert "abc" in letter.excerpt
     assert "raw-user-1" not in letter.excerpt
     assert "13812345678" not in letter.excerpt
+    counted = gateway.client.get("/metrics").text
+    assert 'intentloop_gateway_events_total{outcome="accepted"} 2.0' in counted
+    assert 'intentloop_gateway_events_total{outcome="rejected"} 1.0' in counted
 
 
 def test_t01_a_batch_that_is_sent_again_is_taken_again_with_the_same_events(

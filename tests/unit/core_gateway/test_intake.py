@@ -174,6 +174,13 @@ def test_an_inference_is_repaired_like_a_behaviour() -> None:
     assert event.model_version == "7"
 
 
+def test_t17_what_the_model_read_may_hold_actions_of_a_newer_app() -> None:
+    result = taken(INFERENCE | {"read": [{"action": "live_room_enter"}, {"action": "cart", "title": "帐篷"}]})
+    assert isinstance(result.event, Inference)
+    assert [item.action for item in result.event.read] == ["other", "cart"]
+    assert "unknown_action" in result.notes
+
+
 @pytest.mark.parametrize(
     "change", [{"confidence": float("nan")}, {"read": 1}, {"event_id": ""}, {"answer": None, "read": None}]
 )
