@@ -131,4 +131,6 @@ def all_run_the_new_one(look: Look) -> bool:
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    app = typer.Typer(add_completion=False)
+    app.command()(main)
+    app(prog_name="intentloop demo")

@@ -213,4 +213,6 @@ def _table(report: ReplayReport) -> Table:
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    app = typer.Typer(add_completion=False)
+    app.command()(main)
+    app(prog_name="intentloop replay")

@@ -19,6 +19,7 @@ import msgspec
 
 from intentloop.errors import UnavailableError
 
+EXIT_CONFIGURATION = 78  # EX_CONFIG: started again without a change it will end again
 _TERM_ON_PARENT_DEATH = 1  # PR_SET_PDEATHSIG of prctl(2)
 
 
@@ -158,14 +159,20 @@ class Supervisor:
         _signal_group(running, signal.SIGKILL)  # its own children must not outlive it
         running.process = None
         running.ends = 1 if now_s - running.started_s >= self._rule.healthy_s else running.ends + 1
-        if not running.spec.restart or running.ends > self._rule.max_ends:
+        hopeless = not running.spec.restart or code == EXIT_CONFIGURATION
+        if hopeless or running.ends > self._rule.max_ends:
             raise UnavailableError(
-                f"{running.spec.name} ended with code {code} ({running.ends} times, limit {self._rule.max_ends}); "
-                f"see {self.log(running.spec.name)}"
+                f"{running.spec.name} ended with code {code} ({running.ends} times, limit {self._rule.max_ends}): "
+                f"{self._last_words(running.spec.name)}; see {self.log(running.spec.name)}"
             )
         wait_s = min(self._rule.longest_wait_s, self._rule.first_wait_s * 2 ** (running.ends - 1))
         running.next_start_s = now_s + wait_s
         self._write(running, f"ended with code {code}; starting again in {wait_s:g} s")
+
+    def _last_words(self, name: str) -> str:
+        lines = self.log(name).read_bytes().decode("utf-8", "replace").splitlines()
+        said = [line for line in lines if line.strip() and not line.startswith("supervisor: ")]
+        return said[-1].strip()[:300] if said else "it said nothing"
 
     def _spawn(self, running: _Running) -> None:
         with self.log(running.spec.name).open("ab") as sink:

@@ -58,6 +58,17 @@ def test_a_process_that_keeps_ending_is_given_up_with_the_name_of_its_log(tmp_pa
     asyncio.run(scene())
 
 
+def test_a_process_whose_configuration_cannot_work_is_given_up_at_once_with_its_last_words(tmp_path: Path) -> None:
+    async def scene() -> None:
+        supervisor = Supervisor(tmp_path, QUICK)
+        supervisor.start(spec("misled", "import sys; print('no such broker'); sys.exit(78)"))
+        with pytest.raises(UnavailableError, match=r"misled ended with code 78 \(1 times.*no such broker"):
+            await asyncio.wait_for(supervisor.watch(0.02), 5)
+        await supervisor.stop()
+
+    asyncio.run(scene())
+
+
 def test_a_process_that_must_not_be_restarted_ends_the_watch(tmp_path: Path) -> None:
     async def scene() -> None:
         supervisor = Supervisor(tmp_path, QUICK)
