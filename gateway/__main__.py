@@ -46,6 +46,8 @@ def main() -> int:
         lifespan="on",
         access_log=False,  # paths and queries hold users' ids
         log_config=None,
+        limit_concurrency=settings.http.max_connections,  # bounds memory together with the caps of a body
+        timeout_keep_alive=settings.http.keep_alive_s,
         timeout_graceful_shutdown=10,
     )
     server = uvicorn.Server(config)

@@ -6,10 +6,12 @@ from intentloop.adapters.settings import BlobSection, KafkaSection, ProcessSetti
 
 
 class HttpSection(Section):
-    """Where to listen; port 0 is any free one, told in the log."""
+    """Where to listen; port 0 is any free one, told in the log. More than `max_connections` are answered 503."""
 
     host: str = "127.0.0.1"
     port: int = Field(default=8080, ge=0, le=65_535)
+    max_connections: int = Field(default=1_000, ge=1)
+    keep_alive_s: int = Field(default=30, ge=1)
 
 
 class PrivacySection(Section):
