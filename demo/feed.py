@@ -112,7 +112,7 @@ class Feeder:
         """Install the current release; replayed phones have it before they begin."""
         while not self._version:
             try:
-                version = await self._ground.uplink.version("replay")
+                version = (await self._ground.uplink.config("replay", "")).model_version
                 if version:
                     await self._ground.models.install(version, self._ground.uplink)
                     self._version = version

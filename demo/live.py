@@ -77,6 +77,7 @@ class Phone:
         self._flushed_ms = 0
         self._numbers = {"event": 0, "batch": 0}
         self._version = ""
+        self._enabled = True
 
     def clock_ms(self) -> int:
         """What does this phone's clock say?"""
@@ -116,7 +117,7 @@ class Phone:
         if phone.wants_inference(self._state, self._rule):
             conditions = phone.Conditions(
                 switched_on=self.owner.switched_on,
-                device_allowed=self.owner.device_allowed,
+                device_allowed=self.owner.device_allowed and self._enabled,
                 model_ready=bool(self._version) and models.is_ready(self._version),
                 runtime_free=self._random.random() >= self._section.off_ratio,
             )
@@ -137,9 +138,11 @@ class Phone:
         self._tally.inferences += 1
 
     async def _update(self, models: DeviceModels, uplink: Uplink) -> None:
-        """Ask which release to run; a phone that cannot have it stays with the one it has."""
+        """Ask what to do and which release to run; a phone that cannot have it stays with the one it has."""
         try:
-            wanted = await uplink.version(self.owner.user_id)
+            config = await uplink.config(self.owner.user_id, self.owner.device_model)
+            self._enabled, wanted = config.enabled, config.model_version
+            self._rule = msgspec.structs.replace(self._rule, min_views=config.trigger.min_item_views)
             if wanted and wanted != self._version:
                 await models.install(wanted, uplink)
                 self._version = wanted

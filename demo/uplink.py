@@ -4,7 +4,6 @@ Not here: which batch goes next (`outbox.py`), what a release must look like (`d
 """
 
 import gzip
-from typing import Any
 
 import httpx
 import msgspec
@@ -30,6 +29,20 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     schema_version: int = 1
     sent_at_ms: int | None = None
     events: tuple[msgspec.Raw, ...] = ()
+
+
+class Trigger(msgspec.Struct, frozen=True):
+    """After how many item views a phone runs its model."""
+
+    min_item_views: int = 3
+
+
+class DeviceConfig(msgspec.Struct, frozen=True):
+    """What the gateway tells a phone to do; an empty version means that there is no release yet."""
+
+    model_version: str = ""
+    enabled: bool = True
+    trigger: Trigger = Trigger()
 
 
 class RefusedError(Exception):
@@ -69,11 +82,10 @@ class Uplink:
             raise UnavailableError(f"gateway answered {answer.status_code}: {answer.text[:200]}")
         raise RefusedError(f"{answer.status_code}: {answer.text[:200]}")
 
-    async def version(self, user_id: str) -> str:
-        """Which release should this user's phone run? Empty where there is none yet."""
-        content = await self._get("/v1/device/config", {"user_id": user_id})
-        found: Any = msgspec.json.decode(content)
-        return str(found.get("model_version") or "")
+    async def config(self, user_id: str, device_model: str) -> DeviceConfig:
+        """What should this user's phone do?"""
+        content = await self._get("/v1/device/config", {"user_id": user_id, "device_model": device_model})
+        return msgspec.json.decode(content, type=DeviceConfig)
 
     async def manifest(self, version: str) -> Manifest:
         """What is this release?"""
