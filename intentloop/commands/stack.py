@@ -96,7 +96,8 @@ def describe(plan: "Plan", place: Place) -> str:
     """Which broker and Redis are these, in words?"""
     broker = f"Kafka at {place.broker}" if place.broker else f"embedded broker tansu at {plan.bootstrap} (memory only)"
     redis = "Redis as configured" if place.redis else "embedded Redis (valkey)"
-    return f"{broker}, {redis}, everything under {plan.directory}"
+    prefix = f", topics and keys with prefix {plan.prefix}" if plan.prefix and (place.broker or place.redis) else ""
+    return f"{broker}, {redis}{prefix}, everything under {plan.directory}"
 
 
 def plan(place: Place, names: tuple[str, ...] = PROCESSES) -> Plan:
