@@ -101,7 +101,7 @@ def test_t10_a_bomb_is_refused_while_others_are_served_and_memory_stays(shared: 
 
     statuses, slowest = asyncio.run(run())
     assert statuses == [413] * 16
-    assert slowest < 2.0
+    assert slowest < 5.0  # a synchronous inflate would hold everybody for the whole bomb
     assert psutil.Process(shared.process.pid).memory_info().rss - before < 100 << 20
     stranger = httpx.post(f"{shared.url}/v1/telemetry", content=bomb, headers={"content-encoding": "gzip"})
     assert stranger.status_code == 401
