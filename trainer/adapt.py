@@ -23,7 +23,9 @@ def adapt(run: step.Run, directory: Path) -> step.Metrics:
         for name in ("train", "validation")
     )
     model = tune.attach(checkpoint.load(run.base), run.rule.tune)
-    metrics = tune.train(model, (training, validation), run.rule.tune.num_train_epochs, run.rule.tune)
+    rule = run.rule.tune
+    course = tune.Course(work=directory / "checkpoints", epochs=rule.num_train_epochs, rule=rule)
+    metrics = tune.train(model, (training, validation), course)
     model.save_pretrained(directory, safe_serialization=True)
     return {**metrics, "samples": len(training), "tokens": sum(len(sample.input_ids) for sample in training)}
 

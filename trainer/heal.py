@@ -28,13 +28,14 @@ def heal(run: step.Run, directory: Path) -> step.Metrics:
     teacher = None
     if rule.prune.healing == "distil":
         teacher = (checkpoint.load(run.step("merge")), rule.prune.distil_alpha, rule.prune.distil_temperature)
+    course = tune.Course(work=directory / "checkpoints", epochs=rule.prune.heal_epochs, rule=rule.tune, teacher=teacher)
     metrics: step.Metrics = {}
     for count in rule.prune.layers_to_drop:
         source = run.step("prune") / f"drop{count}"
         model = checkpoint.load(source)
         if count:
             tuned = tune.attach(model, rule.tune)
-            result = tune.train(tuned, (training, validation), rule.prune.heal_epochs, rule.tune, teacher)
+            result = tune.train(tuned, (training, validation), course)
             metrics[f"drop{count}_best_eval_loss"] = result["best_eval_loss"]
             model = tuned.merge_and_unload()
         metrics[f"drop{count}_max_logit_change"] = checkpoint.save(model, source, directory / f"drop{count}", prompts)

@@ -25,6 +25,18 @@ log = logging.getLogger("trainer")
 TIED = ("lm_head", "embed_tokens")
 
 
+class Course(msgspec.Struct, frozen=True, kw_only=True):
+    """One training run: `work` takes its checkpoints and goes afterwards.
+
+    `teacher` is a frozen model to imitate with its rule `(model, alpha, temperature)`; None trains on labels alone.
+    """
+
+    work: Path
+    epochs: float
+    rule: TuneRule
+    teacher: Any = None
+
+
 class Plan(msgspec.Struct, frozen=True):
     """How many steps does a training run take, and when does it look at the validation set?"""
 
@@ -59,24 +71,20 @@ def attach(model: PreTrainedModel, rule: TuneRule) -> Any:
     return get_peft_model(model, config)
 
 
-def train(
-    model: Any, data: tuple[list[Encoded], list[Encoded]], epochs: float, rule: TuneRule, teacher: Any = None
-) -> Metrics:
+def train(model: Any, data: tuple[list[Encoded], list[Encoded]], course: Course) -> Metrics:
     """Train what can learn in `model`, in place, and leave the best evaluated state in it.
 
     Args:
         data: Training and validation samples.
-        teacher: A frozen model to imitate with its rule `(model, alpha, temperature)`; None trains on labels alone.
     Raises:
         ContractError: no evaluation happened, so "best" would mean nothing.
     """
     training, validation = data
-    schedule = plan(len(training), epochs, rule)
-    work = Path(model.config.name_or_path or ".").parent / f".checkpoints-{id(model)}"
+    schedule = plan(len(training), course.epochs, course.rule)
     trainer = _DistillingTrainer(
-        teacher=teacher,
+        teacher=course.teacher,
         model=model,
-        args=_arguments(work, schedule, epochs, rule),
+        args=_arguments(course, schedule),
         train_dataset=[_row(sample) for sample in training],
         eval_dataset=[_row(sample) for sample in validation],
         data_collator=_Collator(model.config.pad_token_id),
@@ -86,7 +94,7 @@ def train(
     try:
         trainer.train()
     finally:
-        shutil.rmtree(work, ignore_errors=True)
+        shutil.rmtree(course.work, ignore_errors=True)
     losses = [entry["eval_loss"] for entry in trainer.state.log_history if "eval_loss" in entry]
     return {"steps": schedule.steps, "eval_steps": schedule.eval_steps, **best(losses)}
 
@@ -104,10 +112,11 @@ def best(losses: Sequence[float]) -> Metrics:
     return {"evaluations": len(losses), "best_eval_loss": min(losses)}
 
 
-def _arguments(work: Path, schedule: Plan, epochs: float, rule: TuneRule) -> TrainingArguments:
+def _arguments(course: Course, schedule: Plan) -> TrainingArguments:
+    rule = course.rule
     return TrainingArguments(
-        output_dir=str(work),
-        num_train_epochs=epochs,
+        output_dir=str(course.work),
+        num_train_epochs=course.epochs,
         learning_rate=rule.learning_rate,
         lr_scheduler_type=rule.lr_scheduler_type,
         warmup_steps=rule.warmup_steps,

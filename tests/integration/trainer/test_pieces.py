@@ -218,7 +218,7 @@ def _divergence(teacher: Any, student: Any, data: list[dataset.Encoded]) -> floa
     return total / len(data)
 
 
-def test_distillation_draws_a_pruned_model_towards_its_teacher(base: Any, words: Any) -> None:
+def test_distillation_draws_a_pruned_model_towards_its_teacher(base: Any, words: Any, tmp_path: Path) -> None:
     student = copy.deepcopy(base)
     prune.drop_layers(student, (2, 4))
     data = dataset.encode(words, SAMPLES, 1024)
@@ -227,7 +227,9 @@ def test_distillation_draws_a_pruned_model_towards_its_teacher(base: Any, words:
     )
     before = _divergence(base, student, data)
     tuned = tune.attach(student, usual)
-    tune.train(tuned, (data, data[:8]), 2, usual, (base, 0.9, 1.0))
+    course = tune.Course(work=tmp_path / "checkpoints", epochs=2, rule=usual, teacher=(base, 0.9, 1.0))
+    tune.train(tuned, (data, data[:8]), course)
+    assert not course.work.exists()
     assert _divergence(base, tuned.eval(), data) < before
 
 

@@ -233,7 +233,8 @@ def test_two_runs_never_overlap(services_of_test: Services, tmp_path: Path, monk
 
     async def check(there: World) -> None:
         await there.doors.queue.put("job-1", request("job-1"))
-        await asyncio.gather(*(runner.serve(there.doors, there.section, name) for name in ("one", "two")))
+        patient = there.section.model_copy(update={"poll_ms": 3 * LEASE_MS})
+        await asyncio.gather(*(runner.serve(there.doors, patient, name) for name in ("one", "two")))
         assert (await there.doors.queue.counts()).done == 1
 
     drive(line, services_of_test, tmp_path, monkeypatch, check)

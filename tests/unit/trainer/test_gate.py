@@ -104,6 +104,16 @@ def test_an_equal_candidate_is_undecided() -> None:
     assert isinstance(judge(other, OLD, GateRule()), Inconclusive)
 
 
+def test_a_candidate_that_says_the_same_is_undecided() -> None:
+    assert isinstance(judge(OLD, OLD, GateRule(min_fix_ratio=0)), Inconclusive)
+
+
+def test_a_candidate_that_fixes_nothing_is_rejected() -> None:
+    decision = judge(OLD, OLD, GateRule())
+    assert isinstance(decision, Reject)
+    assert "fixes 0.000" in decision.reasons[0]
+
+
 def test_a_small_golden_set_is_undecided() -> None:
     assert isinstance(judge(contender("v2", [True] * 40), None, GateRule()), Inconclusive)
 

@@ -55,7 +55,8 @@ def samples(count: int, seed: int = 3) -> list[TrainingSample]:
 
 def test_no_user_and_no_sequence_is_in_two_parts_of_a_snapshot() -> None:
     golden = samples(40, seed=8)
-    shared = [msgspec.structs.replace(one, id=f"x{one.id}", user_id=one.user_id) for one in golden[:5]]
+    others = samples(5, seed=9)
+    shared = [msgspec.structs.replace(one, user_id=golden[0].user_id) for one in others]
     copied = [msgspec.structs.replace(one, id=f"y{one.id}", user_id=f"y{one.user_id}") for one in golden[5:10]]
     parts = freeze.split([*samples(200), *shared, *copied], golden, rule.SplitRule(), 1)
     judged = {name: parts[name] for name in ("train", "validation", "dev", "golden")}
