@@ -1,6 +1,8 @@
 """What the line decides without a model: layers, steps, splits, rows, names, resumption. No torch."""
 
 import hashlib
+import subprocess
+import sys
 from pathlib import Path
 
 import msgspec
@@ -189,6 +191,13 @@ def test_a_finished_step_is_not_done_again_until_what_it_read_changes(tmp_path: 
     assert len(calls) == 1
     dataset.write(tmp_path / "inputs" / "training.jsonl", samples(3))
     assert run.next_step(made) == "freeze"
+
+
+def test_the_memory_of_a_process_is_its_own_and_not_its_parents() -> None:
+    ballast = b"x" * 300_000_000
+    program = "from trainer import step; print(step.peak_bytes())"
+    found = int(subprocess.run([sys.executable, "-c", program], capture_output=True, check=True).stdout)
+    assert len(ballast) > found > 5_000_000
 
 
 def test_a_step_that_dies_leaves_no_manifest(tmp_path: Path) -> None:
