@@ -16,13 +16,14 @@ from typing import Annotated
 import msgspec
 import typer
 
-from demo import phone, readers
+from demo import phone
 from demo.courier import Courier
 from demo.ground import Ground
 from demo.phones import stop_on_sigterm
 from demo.settings import PhonesSettings
 from demo.uplink import Report
 from demo.visits import ROWS, Rows, Visit, cut
+from intentloop import readers
 from intentloop.adapters.clock import now_ms
 from intentloop.errors import UnavailableError
 from intentloop.events import Behaviour, Event

@@ -15,12 +15,13 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from demo import account, cast, readers
+from demo import account, cast
 from demo.golden import golden_samples
 from demo.report import write
 from demo.stage import Stage, perform
 from demo.visits import ROWS, Rows
 from demo.watch import Look
+from intentloop import readers
 from intentloop.adapters.supervisor import ProcessSpec
 from intentloop.commands import stack
 from intentloop.errors import ContractError

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from demo.readers import BadRow, Row
+from intentloop.readers import BadRow, Row
 
 ROWS = "rows.json"  # file in the phones' directory
 IDLE_MS = 1_800_000  # 30 minutes, the usual cut of web analytics

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from demo.readers import BadRow, Format, Row, read
 from demo.visits import IDLE_MS, cut
+from intentloop.readers import BadRow, Format, Row, read
 
 LATEST_MS = 1_796_032_800_000
 

@@ -1,7 +1,7 @@
 """How do public data sets read as behaviours? Three formats, row by row; a row that cannot be read is set aside.
 
 Numeric ids get titles from a made-up catalogue (`catalogue.dress_item`): the model reads titles, and these data have
-none. Not here: cutting rows into visits (`visits.py`), sending them.
+none. Not here: cutting rows into visits, sending them (`demo/`).
 """
 
 import csv
@@ -47,15 +47,17 @@ class _RowError(ValueError):
     """This row means nothing; the text says why."""
 
 
-def read(name: Format, lines: Iterable[str], latest_ms: int) -> Iterator[Row | BadRow]:
+def read(name: Format, lines: Iterable[str], latest_ms: int, dress: bool = True) -> Iterator[Row | BadRow]:
     """Which behaviours and which bad rows does this file hold, in its order?
 
     Args:
         latest_ms: A time after this is in the future, so it is wrong.
+        dress: Give items without titles those of the catalogue; else category ids stay as the data has them.
     """
     for number, line in enumerate(lines, start=1):
         if line.strip():
-            yield from _READERS[name](number, line.rstrip("\r\n"), latest_ms)
+            found = _READERS[name](number, line.rstrip("\r\n"), latest_ms)
+            yield from map(_dressed, found) if dress and name in _BARE else found
 
 
 _TAOBAO: Mapping[str, Action] = {"pv": "item_view", "cart": "cart", "fav": "favourite", "buy": "purchase"}
@@ -84,16 +86,14 @@ def _read_taobao(line: int, text: str, latest_ms: int) -> Iterator[Row | BadRow]
     user, item, category, behaviour, seconds = (field.strip() for field in fields)
     yield _guarded(
         line,
-        lambda: _dressed(
-            Row(
-                line=line,
-                user_id=_id(user, "user"),
-                action=_action(behaviour, _TAOBAO),
-                ts_ms=_time_ms(seconds, 1000, latest_ms),
-                item_id=_id(item, "item"),
-                title="",
-                category=_id(category, "category"),
-            )
+        lambda: Row(
+            line=line,
+            user_id=_id(user, "user"),
+            action=_action(behaviour, _TAOBAO),
+            ts_ms=_time_ms(seconds, 1000, latest_ms),
+            item_id=_id(item, "item"),
+            title="",
+            category=_id(category, "category"),
         ),
     )
 
@@ -117,16 +117,14 @@ def _otto_event(line: int, user: str, event: object, latest_ms: int) -> Row:
     if not isinstance(event, dict):
         raise _RowError("is not an object")
     item = _id(event.get("aid"), "aid")
-    return _dressed(
-        Row(
-            line=line,
-            user_id=user,
-            action=_action(event.get("type"), _OTTO),
-            ts_ms=_time_ms(event.get("ts"), 1, latest_ms),
-            item_id=item,
-            title="",
-            category=item,
-        )
+    return Row(
+        line=line,
+        user_id=user,
+        action=_action(event.get("type"), _OTTO),
+        ts_ms=_time_ms(event.get("ts"), 1, latest_ms),
+        item_id=item,
+        title="",
+        category=item,
     )
 
 
@@ -162,6 +160,7 @@ _READERS: Mapping[Format, Callable[[int, str, int], Iterator[Row | BadRow]]] = {
     "otto": _read_otto,
     "events-jsonl": _read_jsonl,
 }
+_BARE: frozenset[Format] = frozenset({"taobao-userbehaviour", "otto"})  # ids only, no titles
 
 
 def _guarded(line: int, make: Callable[[], Row], where: str = "") -> Row | BadRow:
@@ -171,7 +170,9 @@ def _guarded(line: int, make: Callable[[], Row], where: str = "") -> Row | BadRo
         return BadRow(line, f"{where}{error}")
 
 
-def _dressed(row: Row) -> Row:
+def _dressed(row: Row | BadRow) -> Row | BadRow:
+    if isinstance(row, BadRow):
+        return row
     title, category, price_yuan = catalogue.dress_item(row.item_id, row.category)
     return msgspec.structs.replace(row, title=title, category=category, price_yuan=price_yuan, made_up=True)
 
