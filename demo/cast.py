@@ -20,7 +20,7 @@ def settings(plan: stack.Plan, hard_new: int) -> stack.Sections:
     """What differs from production: small numbers, short pauses, and teachers on this machine."""
     return {
         **stand_ins.teacher_settings(plan),
-        "retrain": {"hard_new": hard_new, "rearm_hard": 40, "min_per_class": 15, "cooldown_s": 5.0},
+        "retrain": {"hard_new": hard_new, "rearm_hard": 40, "min_per_class": 15, "cooldown_s": 120.0},
         "rules": {"pick_budget_per_hour": 100_000, "pick_random_ratio": 0.35},
         "labelling": {"lease_s": 5.0, "loops": 8},
         "streams": {"session_timeout_s": 6.0},
