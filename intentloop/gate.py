@@ -20,7 +20,8 @@ Z95 = 1.959963984540054  # two-sided 95 %
 class GateRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Ratios are in [0, 1]; `max_loss` is how far the lower bound of the paired difference may lie below zero.
 
-    A class with fewer than `min_class_samples` golden samples is not judged by its recall.
+    A class with fewer than `min_class_samples` golden samples is not judged by its recall; `max_recall_loss` is what the
+    upper bound of a class's paired difference must not lie below.
     """
 
     min_samples: int = 100
@@ -202,15 +203,24 @@ def _broken_limits(candidate: Contender, evidence: Evidence, rule: GateRule) -> 
 
 
 def _lost_recall(candidate: Contender, incumbent: Contender | None, rule: GateRule) -> tuple[str, ...]:
-    before = recalls(incumbent.outcomes) if incumbent else {}
+    """Which classes are found too rarely, or surely more rarely than before? An incumbent that always says the same
+    finds all of that class, so a point or two less there is no loss."""
     reasons = []
     for name, now in recalls(candidate.outcomes).items():
         if now.samples < rule.min_class_samples:
             continue
-        floor = max(rule.min_recall, before[name].value - rule.max_recall_loss if name in before else 0.0)
-        if now.value < floor:
-            reasons.append(f"recall of {name} {now.value:.3f} < {floor:.3f}")
+        if now.value < rule.min_recall:
+            reasons.append(f"recall of {name} {now.value:.3f} < {rule.min_recall}")
+        elif incumbent is not None:
+            gain = paired_gain(_pairs(candidate, incumbent, name))
+            if gain.high < -rule.max_recall_loss:
+                reasons.append(f"recall of {name} fell by {-gain.value:.3f} [{-gain.high:.3f}, {-gain.low:.3f}]")
     return tuple(reasons)
+
+
+def _pairs(candidate: Contender, incumbent: Contender, intent: str) -> list[tuple[bool, bool]]:
+    both = zip(candidate.outcomes, incumbent.outcomes, strict=True)
+    return [(new.right, old.right) for new, old in both if new.intent == intent]
 
 
 def _compare(gain: Interval, evidence: Evidence, rule: GateRule) -> Decision:

@@ -8,7 +8,8 @@ On a CPU autoawq 0.2.9 keeps the weights to go back to as views of those it scal
 weights and leaves them scaled: `_copying` gives it copies.
 """
 
-import warnings
+import contextlib
+import io
 from collections.abc import Sequence
 from itertools import chain, islice, repeat
 from pathlib import Path
@@ -33,8 +34,7 @@ def fold(source: Path, directory: Path, rows: Sequence[Sequence[int]], rule: Qua
 
     from trainer import checkpoint
 
-    with warnings.catch_warnings():  # autoawq says that it is archived, which the design knows
-        warnings.simplefilter("ignore", DeprecationWarning)
+    with contextlib.redirect_stderr(io.StringIO()):  # autoawq says that it is archived, which the design knows
         from awq import AutoAWQForCausalLM
         from awq.quantize.quantizer import AwqQuantizer
 

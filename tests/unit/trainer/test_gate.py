@@ -135,6 +135,25 @@ def test_a_class_that_is_given_up_for_the_others_rejects() -> None:
     assert "场景购物" in decision.reasons[0]
 
 
+def rare_browsing(found: int) -> Contender:
+    """300 outcomes, all right but for 闲逛, of which `found` of 100 are."""
+    return contender("v", [index % 3 != 0 or index // 3 < found for index in range(300)])
+
+
+def test_a_class_that_falls_surely_below_what_it_was_rejects_and_a_little_less_does_not() -> None:
+    silent = contender("v1", [index % 3 == 0 for index in range(300)])  # always says 闲逛, so finds all of it
+    assert isinstance(judge(rare_browsing(89), silent, GateRule()), Release)
+    decision = judge(rare_browsing(70), silent, GateRule())
+    assert isinstance(decision, Reject)
+    assert "闲逛 fell by 0.300" in decision.reasons[0]
+
+
+def test_a_class_below_the_floor_rejects_also_the_first_model() -> None:
+    decision = judge(rare_browsing(30), None, GateRule())
+    assert isinstance(decision, Reject)
+    assert decision.reasons == ("recall of 闲逛 0.300 < 0.4",)
+
+
 def test_too_many_faults_reject() -> None:
     good = contender("v2", GOOD, weak=150)
     silent = tuple(
