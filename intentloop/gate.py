@@ -20,8 +20,8 @@ Z95 = 1.959963984540054  # two-sided 95 %
 class GateRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Ratios are in [0, 1]; `max_loss` is how far the lower bound of the paired difference may lie below zero.
 
-    A class with fewer than `min_class_samples` golden samples is not judged by its recall; `max_recall_loss` is what the
-    upper bound of a class's paired difference must not lie below.
+    `max_recall_loss` is what a class may surely lose: the upper bound of its paired difference must not lie below. A
+    class with fewer than `min_class_samples` golden samples is not judged by its recall.
     """
 
     min_samples: int = 100
@@ -203,8 +203,10 @@ def _broken_limits(candidate: Contender, evidence: Evidence, rule: GateRule) -> 
 
 
 def _lost_recall(candidate: Contender, incumbent: Contender | None, rule: GateRule) -> tuple[str, ...]:
-    """Which classes are found too rarely, or surely more rarely than before? An incumbent that always says the same
-    finds all of that class, so a point or two less there is no loss."""
+    """Which classes are found too rarely, or surely more rarely than before?
+
+    An incumbent that always says the same finds all of that class, so a point or two less there is no loss.
+    """
     reasons = []
     for name, now in recalls(candidate.outcomes).items():
         if now.samples < rule.min_class_samples:
