@@ -12,6 +12,7 @@ from intentloop.events import SequenceItem
 IntentName = Literal["闲逛", "比价犹豫", "场景购物"]
 TriggerType = Literal["shopping_hesitate_trigger", "shopping_scene_trigger"]
 VerdictKind = Literal["unanimous", "hard", "people", "dropped"]
+FleetSignal = Literal["intent_mix", "category_mix", "format_faults", "teacher_disagreement", "device_disagreement"]
 
 
 class DriftScored(msgspec.Struct, frozen=True, kw_only=True):
@@ -154,6 +155,31 @@ class ModelRolledBack(msgspec.Struct, frozen=True, kw_only=True):
     to_version: str
     reason: str
     rolled_back_at_ms: int
+
+
+class FleetDrifted(msgspec.Struct, frozen=True, kw_only=True):
+    """The phones of one model version meet another world than it learnt from (key: model; one a signal and look).
+
+    `effect` passed `floor`: total variation of a mix, rise of a rate. `p_value` is None where the test has none.
+    `before` and `after` are shares of what was compared, with the sample sizes; `reference` tells what `before` is.
+    """
+
+    id: str
+    model_version: str
+    signal: FleetSignal
+    test: Literal["g_test", "adwin_and_page_hinkley"]
+    statistic: float
+    p_value: float | None
+    effect: float
+    floor: float
+    reference: Literal["snapshot", "first_window", "own_past"]
+    before: dict[str, float]
+    after: dict[str, float]
+    before_samples: int
+    after_samples: int
+    look: int
+    reason: str
+    detected_at_ms: int
 
 
 class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):

@@ -16,7 +16,7 @@ from intentloop.drift import Drift, DriftRule, Tracker
 from intentloop.events import Behaviour, Envelope, Inference, InferenceSkipped
 from intentloop.facts import DeadLetter, DriftScored, IntentDrifted, IntentTriggered, SamplePicked
 from intentloop.ids import derived
-from intentloop.inference import InferenceRule, Occasion, Verdict, judge, sample_fact, trigger_fact
+from intentloop.inference import InferenceRule, Occasion, Verdict, fleet_counts, judge, sample_fact, trigger_fact
 from intentloop.picks import PickRule, Spending, choose, spend, spent_in
 from intentloop.refusal import Source, dead_letter
 from intentloop.timeline import Timed, TimeRule
@@ -161,6 +161,7 @@ class _Work:
         self.counts["inferences"] += 1
         verdict = judge(event, timed.ts_ms, self.live, self.tops, self.rule.inference)
         self.counts.update(verdict.counts)
+        self.counts.update(fleet_counts(event, verdict))
         occasion = Occasion(event, timed.ts_ms, self.envelope)
         self.trigger(occasion, timed.index, verdict)
         self.pick(occasion, timed.index, verdict)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from intentloop import answer, prompt, rules
+from intentloop import answer, fleet_drift, fleet_state, prompt, rules
 from intentloop.answer import Answer, AnswerFault
 from intentloop.events import Envelope, Inference, SequenceItem
 from intentloop.facts import IntentName, IntentTriggered, SamplePicked, TriggerData, TriggerType
@@ -121,6 +121,17 @@ def _context_reasons(
     if tops and any(item.category and code_of(item.category.partition(".")[0]) not in tops for item in event.read):
         reasons.append("novel_category")
     return tuple(reasons)
+
+
+def fleet_counts(event: Inference, verdict: Verdict) -> tuple[str, ...]:
+    """What is counted of this version's fleet (`fleet_state.version_totals`)? Nothing where the prompt is not ours."""
+    if verdict.said is None:
+        return ()
+    prefix = f"{fleet_state.PREFIX}:{event.model_version[:MAX_VERSION_CHARS]}:"
+    said = verdict.said
+    counts = [f"{prefix}said:{said.intent}" if isinstance(said, Answer) else f"{prefix}fault:{said.kind}"]
+    bucket = fleet_drift.category_bucket(event.read)
+    return (*counts, f"{prefix}top:{bucket}") if bucket else tuple(counts)
 
 
 def _newest_category(read: tuple[SequenceItem, ...]) -> str:

@@ -27,8 +27,9 @@ LABELLED = Topic("label.sample-labelled.v1", "SampleLabelled", "sample", 4, -1)
 RETRAIN_REQUESTED = Topic("loop.retrain-requested.v1", "RetrainRequested", "model", 1, -1)
 RELEASED = Topic("loop.model-released.v1", "ModelReleased", "model", 1, -1)
 ROLLED_BACK = Topic("loop.model-rolled-back.v1", "ModelRolledBack", "model", 1, -1)
+FLEET_DRIFTED = Topic("loop.fleet-drifted.v1", "FleetDrifted", "model", 1, -1)
 
-SOURCES = (TELEMETRY, DRIFTED, TRIGGERED, PICKED, LABELLED, RETRAIN_REQUESTED, RELEASED, ROLLED_BACK)
+SOURCES = (TELEMETRY, DRIFTED, TRIGGERED, PICKED, LABELLED, RETRAIN_REQUESTED, RELEASED, ROLLED_BACK, FLEET_DRIFTED)
 
 
 def dead(topic: Topic) -> Topic:

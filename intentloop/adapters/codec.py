@@ -15,6 +15,7 @@ _TYPES: dict[str, type[msgspec.Struct]] = {
     "RetrainRequested": facts.RetrainRequested,
     "ModelReleased": facts.ModelReleased,
     "ModelRolledBack": facts.ModelRolledBack,
+    "FleetDrifted": facts.FleetDrifted,
     "DeadLetter": facts.DeadLetter,
 }
 
