@@ -137,7 +137,6 @@ def _arguments(course: Course, schedule: Plan) -> TrainingArguments:
         use_cpu=not torch.cuda.is_available(),
         optim="adamw_torch",
         seed=rule.seed,
-        report_to="none",
         disable_tqdm=True,
         logging_steps=5,
         dataloader_pin_memory=torch.cuda.is_available(),

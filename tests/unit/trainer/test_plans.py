@@ -40,6 +40,7 @@ PUBLISHED = (
 
 def test_the_published_influence_chooses_the_six_lowest_between_the_ends() -> None:
     assert prune.choose(PUBLISHED, 6) == (12, 13, 14, 23, 24, 25)
+    assert prune.choose(PUBLISHED, 0) == ()
 
 
 def test_first_and_last_block_stay_even_when_they_are_lowest() -> None:
