@@ -110,6 +110,39 @@ def look_at_mixes(state: FleetState, rule: FleetRule, now_ms: int) -> Looked:
     return Looked(_next_window(state, now_ms, looks=look, streaks=streaks, stated=tuple(stated)), tuple(drifts))
 
 
+class RateRise(NamedTuple):
+    """What detectors found in a rate: the means before and after the change, and how many values each is of."""
+
+    before: float
+    after: float
+    before_samples: int
+    after_samples: int
+
+
+def rate_drifted(state: FleetState, signal: FleetSignal, rise: RateRise, floor: float, now_ms: int) -> FleetDrifted:
+    """Which fact states that a rate rose?"""
+    look = state.rates[signal].total
+    return FleetDrifted(
+        id=f"fleet-{state.version}-{signal}-{look}",
+        model_version=state.version,
+        signal=signal,
+        test="adwin_and_page_hinkley",
+        statistic=rise.after - rise.before,
+        p_value=None,
+        effect=rise.after - rise.before,
+        floor=floor,
+        reference="own_past",
+        before={signal: rise.before},
+        after={signal: rise.after},
+        before_samples=rise.before_samples,
+        after_samples=rise.after_samples,
+        look=look,
+        reason=f"{signal} rose from {rise.before:.1%} of {rise.before_samples} to {rise.after:.1%} of "
+        f"{rise.after_samples}; {floor:.1%} matters",
+        detected_at_ms=now_ms,
+    )
+
+
 def state_rate(state: FleetState, drift: FleetDrifted) -> FleetState:
     """After a rate has drifted: it is stated, and what comes after is the new past."""
     rates = {**state.rates, drift.signal: RateBlocks(total=state.rates[drift.signal].total)}

@@ -28,13 +28,17 @@ _NUMBERS = re.compile(r"\d+")
 
 
 class LoopStores(msgspec.Struct, frozen=True, kw_only=True):
-    """What the decision reads and writes; `release` tells the current version, empty before the first."""
+    """What the decision reads and writes; `release` tells the current version, empty before the first.
+
+    `drifted` tells whether the fleet of a version has drifted (`watch_fleet.py`).
+    """
 
     training: TrainingStore
     retrains: RetrainLog
     train_queue: JobQueue
     producer: FactProducer
     release: Callable[[], Awaitable[str]]
+    drifted: Callable[[str], Awaitable[bool]]
 
 
 class Decider:
@@ -97,6 +101,7 @@ class Decider:
             training_now=queue.waiting + queue.running > 0,
             asked_at_ms=tuple(request.requested_at_ms for request in asked),
             hard_at_last_request=same_base[-1] if same_base else 0,
+            drift_confirmed=await self._stores.drifted(release),
         )
 
     async def _complete(self) -> None:

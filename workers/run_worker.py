@@ -1,4 +1,4 @@
-"""One worker process: fan-out, labelling loops, the retrain decision and housekeeping, side by side.
+"""One worker process: fan-out, labelling loops, fleets, the retrain decision and housekeeping, side by side.
 
 They live and die together: when one part fails the process ends with an error, and whoever supervises it starts it
 again; leases and idempotent effects make that safe. SIGTERM lets jobs in hand finish.
@@ -18,6 +18,7 @@ import msgspec
 
 from intentloop import teacher_prompt
 from intentloop.adapters.facts_producer import FactProducer
+from intentloop.adapters.fleet_store import FleetStore
 from intentloop.adapters.health import HealthServer
 from intentloop.adapters.jobs import JobQueue, QueueRule
 from intentloop.adapters.keys import Keys
@@ -29,6 +30,7 @@ from intentloop.adapters.registry import Registry
 from intentloop.adapters.retrain_log import RetrainLog
 from intentloop.adapters.settings import TeacherSection
 from intentloop.adapters.spending import Spending
+from intentloop.adapters.state_store import read_counts
 from intentloop.adapters.teachers import Teacher, require
 from intentloop.adapters.topics_admin import ensure_topics
 from intentloop.adapters.training_store import TrainingStore
@@ -37,7 +39,8 @@ from workers.ask_teachers import Teachers
 from workers.decide import Decider, LoopStores
 from workers.fan_out import LEASE_MS, FanOut
 from workers.label import Labeller, LabelStores
-from workers.settings import WorkersSettings
+from workers.settings import WorkersSettings, fleet_rule
+from workers.watch_fleet import FleetSources, FleetWatcher
 
 log = logging.getLogger(__name__)
 
@@ -61,6 +64,9 @@ class Stores(msgspec.Struct, frozen=True, kw_only=True):
     registry: Registry
     fan_out_lease: Lease
     decide_lease: Lease
+    fleets: FleetStore
+    fleet_lease: Lease
+    totals: Callable[[], Awaitable[dict[str, int]]]
 
 
 class Parts(msgspec.Struct, frozen=True):
@@ -151,6 +157,9 @@ async def _stores(settings: WorkersSettings) -> AsyncIterator[Stores]:
             registry=Registry(redis, keys, settings.blobs.root),
             fan_out_lease=Lease(redis, keys.lease("fan-out"), owner, LEASE_MS),
             decide_lease=Lease(redis, keys.lease("decide"), owner, LEASE_MS),
+            fleets=FleetStore(redis, keys),
+            fleet_lease=Lease(redis, keys.lease("fleet"), owner, LEASE_MS),
+            totals=partial(read_counts, redis, keys),
         )
 
 
@@ -186,13 +195,19 @@ def _runners(settings: WorkersSettings, stores: Stores, producer: FactProducer, 
         train_queue=stores.train_queue,
         producer=producer,
         release=_release_of(stores.registry),
+        drifted=stores.fleets.drifted,
     )
     labeller = Labeller(teachers, labels, settings.labelling)
     fan_out = FanOut(settings.kafka, stores.offsets, stores.queue, producer)
     decider = Decider(loop, RetrainRule(**settings.retrain.model_dump(exclude={"interval_s"})))
+    sources = FleetSources(
+        store=stores.fleets, producer=producer, versions=stores.registry.versions, totals=stores.totals
+    )
+    watcher = FleetWatcher(settings.kafka, sources, fleet_rule(settings.fleet))
     runners: dict[str, Part] = {
         "fan_out": partial(fan_out.run, stores.fan_out_lease),
         "decide": partial(decider.run, stores.decide_lease, settings.retrain.interval_s),
+        "watch_fleet": partial(watcher.run, stores.fleet_lease, settings.fleet.interval_s),
         "housekeeping": partial(_keep_house, [stores.queue, stores.train_queue]),
     }
     for number in range(settings.labelling.loops):

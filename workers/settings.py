@@ -15,6 +15,7 @@ from intentloop.adapters.settings import (
     Section,
     TeacherSection,
 )
+from intentloop.fleet_drift import FleetRule
 
 
 class RetrainSection(Section):
@@ -29,6 +30,25 @@ class RetrainSection(Section):
     drift_min_hard: int = Field(default=20, ge=0)
 
 
+class FleetSection(Section):
+    """When a version's fleet has drifted; the meaning of each is in `intentloop/fleet_drift.py`.
+
+    A window is judged when it holds `window` inferences and `window_s` have passed: a day is safe from daily rhythms,
+    less notices sooner.
+    """
+
+    interval_s: float = Field(default=5.0, gt=0)
+    alpha: float = Field(default=0.01, gt=0, lt=1)
+    intent_floor: float = Field(default=0.10, ge=0, le=1)
+    category_floor: float = Field(default=0.15, ge=0, le=1)
+    rate_floor: float = Field(default=0.05, ge=0, le=1)
+    window: int = Field(default=500, ge=20)
+    window_s: float = Field(default=6 * 3600.0, ge=0)
+    confirm: int = Field(default=2, ge=1)
+    clear: int = Field(default=3, ge=1)
+    min_baseline: int = Field(default=100, ge=20)
+
+
 class WorkersSettings(ProcessSettings):
     """Settings of `python -m workers`."""
 
@@ -41,3 +61,9 @@ class WorkersSettings(ProcessSettings):
     judge: TeacherSection = TeacherSection()
     labelling: LabellingSection = LabellingSection()
     retrain: RetrainSection = RetrainSection()
+    fleet: FleetSection = FleetSection()
+
+
+def fleet_rule(fleet: FleetSection) -> FleetRule:
+    """Which rule does the core judge with?"""
+    return FleetRule(**fleet.model_dump(exclude={"interval_s", "window_s"}), window_ms=round(fleet.window_s * 1000))

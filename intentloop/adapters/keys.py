@@ -32,6 +32,9 @@ class Keys:
         self.releases = f"{prefix}:{{loop}}:releases"
         self.teacher_spending = f"{prefix}:{{loop}}:spending"  # hash day → micro-yuan paid to teachers
         self.fan_out_offsets = f"{prefix}:{{loop}}:fan_out_offsets"
+        self.fleets = f"{prefix}:{{loop}}:fleets"  # hash version → what is remembered of its fleet
+        self.fleet_revision = f"{prefix}:{{loop}}:fleet_revision"
+        self.fleet_offsets = f"{prefix}:{{loop}}:fleet_offsets"  # of labels, moved only together with the fleets
         self.broker_epoch = f"{prefix}:{{streams}}:epoch"
 
     def watermark(self, partition: int) -> str:

@@ -25,6 +25,7 @@ LABEL_SECONDS = Histogram(
 )
 FAN_OUT_RECORDS = Counter("intentloop_fan_out_records_total", "Picked samples by what became of them.", ["outcome"])
 RETRAIN_REQUESTS = Counter("intentloop_retrain_requests_total", "Retrains asked for by this process.")
+FLEET_DRIFTS = Counter("intentloop_fleet_drifts_total", "Fleet drifts confirmed, by signal.", ["signal"])
 
 GATEWAY_EVENTS = Counter("intentloop_gateway_events_total", "Events of phones by what became of them.", ["outcome"])
 GATEWAY_REPAIRS = Counter("intentloop_gateway_repairs_total", "Repairs to events that were kept.", ["note"])

@@ -25,15 +25,21 @@ RULE = RetrainRule(hard_new=3, rearm_hard=2, min_per_class=0, cooldown_s=0, dail
 
 
 @asynccontextmanager
-async def loop(kafka: KafkaSection, section: RedisSection, release: str = "v1") -> AsyncIterator[LoopStores]:
+async def loop(
+    kafka: KafkaSection, section: RedisSection, release: str = "v1", drifted_versions: tuple[str, ...] = ()
+) -> AsyncIterator[LoopStores]:
     keys = Keys(section.prefix)
     await asyncio.to_thread(ensure_topics, kafka, (topics.RETRAIN_REQUESTED,))
 
     async def current() -> str:
         return release
 
+    async def drifted(version: str) -> bool:
+        return version in drifted_versions
+
     async with connect(section) as redis, FactProducer(kafka) as producer:
         yield LoopStores(
+            drifted=drifted,
             retrains=RetrainLog(redis, keys),
             training=TrainingStore(redis, keys, 0.0),
             train_queue=JobQueue(redis, keys, "train", QueueRule()),
@@ -124,3 +130,17 @@ async def test_a_request_that_a_crash_left_half_done_is_completed_once(
             await Decider(stores, RULE).step()
         assert (await stores.train_queue.counts()).waiting == 1
         assert await told(kafka) == [request]
+
+
+async def test_a_confirmed_drift_needs_fewer_hard_samples(kafka: KafkaSection, redis_section: RedisSection) -> None:
+    rule = RetrainRule(hard_new=100, drift_min_hard=2, rearm_hard=2, min_per_class=0, cooldown_s=0)
+    async with loop(kafka, redis_section, drifted_versions=("v0",)) as stores:
+        for number in range(2):
+            await stores.training.add(labelled(number))
+        assert (await Decider(stores, rule).step()).reason == "2 of 100 new hard samples"
+    async with loop(kafka, redis_section, drifted_versions=("v1",)) as stores:
+        decision = await Decider(stores, rule).step()
+        assert (decision.kind, decision.reason) == (
+            "request",
+            "confirmed drift with 2 new hard samples, 2 are enough then",
+        )
