@@ -112,14 +112,14 @@ def _later(envelope: Envelope, done: int, left: int) -> Envelope:
     return msgspec.structs.replace(envelope, events=events, received_at_ms=received_ms, sent_at_ms=None)
 
 
-async def _bytes_per_user(redis: Redis, states: list[bytes], users: int) -> float:
+async def _bytes_per_user(redis: Any, states: list[bytes], users: int) -> float:
     await redis.execute_command("FLUSHDB", "SYNC")  # else memory is freed while the next users come
     before = await _used(redis)
     await Writer(redis, states, DAY_S).write(0, users)
     return (await _used(redis) - before) / users
 
 
-async def _plateau(redis: Redis, states: list[bytes], options: argparse.Namespace) -> dict[str, float]:
+async def _plateau(redis: Any, states: list[bytes], options: argparse.Namespace) -> dict[str, float]:
     """New users come all the time and live `life_seconds`: does memory settle, and does it go when they have gone?"""
     await redis.execute_command("FLUSHDB", "SYNC")  # else memory is freed while the next users come
     before = await _used(redis)
@@ -148,7 +148,7 @@ async def _plateau(redis: Redis, states: list[bytes], options: argparse.Namespac
     }
 
 
-async def _used(redis: Redis) -> int:
+async def _used(redis: Any) -> int:
     return int((await redis.info("memory"))["used_memory"])
 
 

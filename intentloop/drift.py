@@ -9,6 +9,7 @@ Source: RecGPT-Mobile (arXiv 2605.04726), drift score; log base, windows and the
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Literal
 
 import msgspec
@@ -87,20 +88,21 @@ class Tracker:
 
     def score(self) -> Drift:
         """How far is the window now?"""
-        sizes = len(self.reference), len(self.labels)
         rule = self._rule
-        if min(sizes) < rule.min_window:
-            return STILL
         if not self._counted:
+            sizes = len(self.reference), len(self.labels)
+            if min(sizes) < rule.min_window:
+                return STILL
             self._count_all(sizes)
         if self._shared == self._named and self._old == self._new:
             return STILL
-        entropies = _entropy(self._old_sum, sizes[0]), _entropy(self._new_sum, sizes[1])
-        mixed = _entropy(self._mixed_sum, sizes[0] * self._weights[0] + sizes[1] * self._weights[1])
+        old_entropy, new_log, new_scale, mixed_log, mixed_scale = self._terms
+        new_entropy = new_log - self._new_sum / new_scale
+        mixed = mixed_log - self._mixed_sum / mixed_scale
         unit = _unit(rule.log_base, self._named)
-        entropy_change = abs(entropies[1] - entropies[0]) / unit
+        entropy_change = abs(new_entropy - old_entropy) / unit
         jaccard_distance = 1.0 - self._shared / self._named
-        divergence = max(0.0, mixed - (entropies[0] + entropies[1]) / 2) / unit
+        divergence = max(0.0, mixed - (old_entropy + new_entropy) / 2) / unit
         total = (
             rule.entropy_weight * entropy_change
             + rule.jaccard_weight * jaccard_distance
@@ -116,9 +118,11 @@ class Tracker:
         mixed = {label: count * self._weights[0] for label, count in self._old.items()}
         for label, count in self._new.items():
             mixed[label] = mixed.get(label, 0) + count * self._weights[1]
-        self._old_sum, self._new_sum, self._mixed_sum = (
+        old_sum, self._new_sum, self._mixed_sum = (
             sum(map(_n_log_n, counts.values())) for counts in (self._old, self._new, mixed)
         )
+        mixed_size = sizes[0] * self._weights[0] + sizes[1] * self._weights[1]
+        self._terms = (_entropy(old_sum, sizes[0]), *_log_and_scale(sizes[1]), *_log_and_scale(mixed_size))
         self._named = len(mixed)
         self._shared = len(self._old) + len(self._new) - len(mixed)
         self._counted = True
@@ -156,10 +160,11 @@ def _unit(base: LogBase, labels: int) -> float:
     if base == "2":
         return 1.0
     if base == "e":
-        return 1.0 / math.log(2.0)
+        return _NAT_BITS
     return math.log2(labels) if labels > 1 else 1.0
 
 
+_NAT_BITS = 1.0 / math.log(2.0)
 _FIXED_POINT = 1 << 44  # 13 decimals
 # for mixtures of two windows of up to 64 labels; correctly rounded log2 keeps ties on a threshold
 _N_LOG_N = (0, *(round(n * math.log2(n) * _FIXED_POINT) for n in range(1, 2 * 65 * 65)))
@@ -172,4 +177,11 @@ def _n_log_n(n: int) -> int:
 
 def _entropy(n_log_n_sum: int, size: int) -> float:
     """Shannon entropy in bits of counts that sum to `size`: log2(size) - sum(n * log2(n)) / size."""
-    return math.log2(size) - n_log_n_sum / (size * _FIXED_POINT)
+    log, scale = _log_and_scale(size)
+    return log - n_log_n_sum / scale
+
+
+@lru_cache(maxsize=2 * 65 * 65)
+def _log_and_scale(size: int) -> tuple[float, int]:
+    """What of an entropy depends on the window's size alone?"""
+    return math.log2(size), size * _FIXED_POINT

@@ -74,6 +74,7 @@ class _Work:
         self.ids = window.split_ids(state.seen)
         self.known = set(self.ids)
         self.clock = state.clock
+        self.earliest_ms, self.latest_ms = timeline.believable(envelope.received_at_ms, rule.time)
         self.recent = dict(state.recent)
         self.track = Tracker(state.reference, state.labels[-rule.drift.window :], rule.drift)
         self.armed, self.live, self.tops = state.armed, state.live, state.tops
@@ -106,15 +107,16 @@ class _Work:
         if not self.count_new(timed.event.event_id, ""):
             return False
         received_ms = self.envelope.received_at_ms
-        reason = timeline.fault(timed.ts_ms, received_ms, self.rule.time)
-        if reason:
+        if not self.earliest_ms <= timed.ts_ms <= self.latest_ms:
+            reason = timeline.fault(timed.ts_ms, received_ms, self.rule.time)
             self.counts["quarantined"] += 1
             self.dead.append(dead_letter(self.source, timed.index, reason, msgspec.json.encode(timed.event)))
             return False
-        if timeline.is_late(timed.ts_ms, received_ms, self.clock, self.rule.time):
+        if timed.ts_ms >= self.clock.newest_ms:  # in order, as nearly all are
+            self.clock = timeline.advance(self.clock, timed.ts_ms, received_ms)
+        elif timeline.is_late(timed.ts_ms, received_ms, self.clock, self.rule.time):
             self.counts["late"] += 1
             return False
-        self.clock = timeline.advance(self.clock, timed.ts_ms, received_ms)
         return True
 
     def take_behaviour(self, event: Behaviour, ts_ms: int) -> None:

@@ -47,6 +47,7 @@ _PAGE = {
     "external_open": "外部唤起",
 }
 
+_TOUCHED = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ufeff\s<→【]")  # all that cleaning may change
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ufeff]")
 _SPACES = re.compile(r"\s+")
 
@@ -57,6 +58,8 @@ def clean_title(title: str) -> str:
     Control characters become spaces, `<|`, `<think>` and the like lose their ASCII angle bracket, the arrow that
     separates behaviours becomes `->`, and the rest is cut at `MAX_TITLE_CHARS`.
     """
+    if _TOUCHED.search(title) is None:  # nearly every title and category: seven times cheaper
+        return title[:MAX_TITLE_CHARS]
     text = _SPACES.sub(" ", _CONTROL.sub(" ", title)).strip()
     return text.replace("<", "＜").replace("→", "->").replace("【行为序列】", "行为序列")[:MAX_TITLE_CHARS]
 

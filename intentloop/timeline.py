@@ -54,6 +54,13 @@ def envelope_fault(envelope: Envelope, rule: TimeRule) -> str:
     return ""
 
 
+def believable(received_ms: int, rule: TimeRule) -> tuple[int, int]:
+    """Between which two instants are the corrected times of an envelope believed? `fault` tells why not outside."""
+    if received_ms <= 0:
+        return rule.earliest_ms, rule.latest_ms
+    return rule.earliest_ms, min(rule.latest_ms, received_ms + rule.future_grace_ms)
+
+
 def fault(ts_ms: int, received_ms: int, rule: TimeRule) -> str:
     """Why can a corrected time not be believed? Empty when it can."""
     if ts_ms < rule.earliest_ms:
