@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from intentloop.adapters import signing
+from intentloop.gate import GateRule
 from trainer import dataset, publish, rule, step, tiny_corpus
 
 os.environ["OMP_WAIT_POLICY"] = "PASSIVE"  # before torch is loaded: threads that spin make shared cores crawl
@@ -60,10 +61,10 @@ def first(tmp_path_factory: pytest.TempPathFactory, golden_file: Path, release_k
 def killed_run(
     tmp_path_factory: pytest.TempPathFactory, golden_file: Path, first: Path, release_keys: Keys
 ) -> KilledRun:
-    """The whole line on 100 samples, killed with -9 in the middle of its second step."""
+    """The whole line on 160 samples, killed with -9 in the middle of its second step."""
     directory = tmp_path_factory.mktemp("run")
     (directory / "inputs").mkdir()
-    dataset.write(directory / "inputs" / "training.jsonl", tiny_corpus.samples(5, 100, 0.5))
+    dataset.write(directory / "inputs" / "training.jsonl", tiny_corpus.samples(5, 160, 0.5))
     dataset.write(directory / "inputs" / "golden.jsonl", dataset.read(golden_file))
     run = step.start(directory, _spec(first), _small_rule())
     process = subprocess.Popen(_command("trainer.run", [str(directory)]), env=_environment(release_keys))
@@ -79,14 +80,15 @@ def killed_run(
 
 
 def _small_rule() -> rule.LineRule:
-    """The tiny model's rule with as little work as still goes through every step."""
+    """The tiny model's rule with as little work as still goes through every step; its gate only asks for a gain."""
     usual = rule.read(RULE)
     replace = msgspec.structs.replace
     return replace(
         usual,
-        tune=replace(usual.tune, num_train_epochs=2),
+        tune=replace(usual.tune, num_train_epochs=2, learning_rate=2e-3),
         split=replace(usual.split, dev_samples=20, calibration_samples=24),
         quant=replace(usual.quant, calibration_floor_tokens=1000),
+        gate=GateRule(min_accuracy=0, min_recall=0, max_recall_loss=1, max_loss=1, min_fix_ratio=0, max_fault_ratio=1),
         measure=replace(usual.measure, kl_samples=6, speed_lengths=(128,), stability_runs=10),
     )
 
