@@ -1,10 +1,14 @@
 """Which environment does a stream worker run in? Read once in `__main__`."""
 
+from pathlib import Path
+
 from pydantic import Field
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, TomlConfigSettingsSource
 
 from intentloop.adapters.settings import HealthSection, KafkaSection, ProcessSettings, RedisSection, Section
 from intentloop.compress import CompressRule
 from intentloop.drift import DriftRule, LogBase
+from intentloop.errors import ConfigurationError
 from intentloop.fold import FoldRule
 from intentloop.inference import InferenceRule
 from intentloop.picks import PickRule
@@ -25,8 +29,12 @@ class StreamsSection(Section):
 
 
 class RulesSection(Section):
-    """The numbers of the fold that operations may want to move; the rest are constants of `intentloop/`."""
+    """The numbers of the fold that operations may want to move; the rest are constants of `intentloop/`.
 
+    `profile` is a file of `intentloop calibrate`: its `[rules]` count where nothing else is set.
+    """
+
+    profile: Path | None = None
     late_grace_ms: int = Field(default=30 * 60_000, ge=0)
     future_grace_ms: int = Field(default=10 * 60_000, ge=0)
     debounce_ms: int = Field(default=30_000, ge=0)
@@ -52,6 +60,20 @@ class StreamsSettings(ProcessSettings):
     health: HealthSection = HealthSection()
     streams: StreamsSection = StreamsSection()
     rules: RulesSection = RulesSection()
+
+    @classmethod
+    def settings_customise_sources(
+        cls, settings_cls: type[BaseSettings], *sources: PydanticBaseSettingsSource, **named: PydanticBaseSettingsSource
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Last of all, after environment and file: the profile that one of them names."""
+        found = super().settings_customise_sources(settings_cls, *sources, **named)
+        for source in found[1:]:
+            profile = source().get("rules", {}).get("profile")
+            if profile:
+                if not Path(profile).is_file():
+                    raise ConfigurationError(f"rules.profile {profile} is no file; `intentloop calibrate` writes one")
+                return (*found, TomlConfigSettingsSource(settings_cls, toml_file=profile))
+        return found
 
 
 def fold_rule(rules: RulesSection) -> FoldRule:

@@ -1,11 +1,11 @@
-"""What can a person ask of the system? `intentloop demo | replay | up | status | topics | annotate`."""
+"""What can a person ask of the system? `intentloop demo | replay | up | status | topics | annotate | calibrate`."""
 
 import os
 import sys
 
 import typer
 
-from intentloop.commands import annotate, status, topics, up
+from intentloop.commands import annotate, calibrate, status, topics, up
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="The loop that lets a phone's model improve itself.")
 
@@ -28,6 +28,7 @@ app.command("up")(up.up)
 app.command("status")(status.status)
 app.command("topics")(topics.topics)
 app.command("annotate")(annotate.annotate)
+app.add_typer(calibrate.app, name="calibrate")
 
 
 def main() -> None:
