@@ -62,9 +62,8 @@ def main() -> None:
     options = _options()
     uvloop.install()
     requests = [request for _, request in traffic.posts(7, REQUESTS, int(time.time() * 1000) - 300_000, HEAD)]
-    names = ["gateway", *BARE]
-    if (options.extras / "starlette").is_dir():
-        names.append(STARLETTE)
+    everyone = ["gateway", *BARE, *([STARLETTE] if (options.extras / "starlette").is_dir() else [])]
+    names = everyone if options.only is None else options.only
     with stack(options.broker) as services:
         found: dict[str, list[Measured]] = {}
         for _ in range(options.rounds):
@@ -82,6 +81,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--broker", choices=BROKERS, default="tansu")
     parser.add_argument("--extras", type=Path, default=EXTRAS, help="where starlette is installed, if it is")
+    parser.add_argument("--only", nargs="*", default=None, help='for example "gateway" "asgi ours"')
     return parser.parse_args()
 
 
