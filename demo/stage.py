@@ -107,7 +107,7 @@ async def perform(
     plan = stack.plan(place, cast.NAMES)
     supervisor = Supervisor(plan.directory / "logs", RestartRule())
     playing = asyncio.create_task(_play(play, Stage(place, plan, supervisor, console), deadline_s))
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         asyncio.get_running_loop().add_signal_handler(number, playing.cancel)
     try:
         return 0, await playing

@@ -31,7 +31,7 @@ def up(
 
 async def _serve(place: stack.Place, plan: stack.Plan, supervisor: Supervisor, console: Console) -> int:
     serving = asyncio.create_task(_keep_up(place, plan, supervisor, console))
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         asyncio.get_running_loop().add_signal_handler(number, serving.cancel)
     try:
         with suppress(asyncio.CancelledError):

@@ -62,12 +62,13 @@ def test_the_demo_runs_on_a_real_apache_kafka(start: Callable[..., Run], apache_
     assert not any(report["restarts"].values())
 
 
-def test_ctrl_c_leaves_no_process_behind(start: Callable[..., Run]) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP], ids=["ctrl_c", "closed_terminal"])
+def test_an_interrupted_demo_leaves_no_process_behind(start: Callable[..., Run], number: signal.Signals) -> None:
     run = start("demo", "--phones", "20", "--golden", "20")
     run.wait_for(lambda: "phones" in run.pids(), 120, "the phones' start")
     tree = run.tree()
     assert len(tree) >= 10
-    run.process.send_signal(signal.SIGINT)
+    run.process.send_signal(number)
     assert run.process.wait(40) == 130
     _, alive = psutil.wait_procs(tree, timeout=5)
     assert [process.cmdline() for process in alive] == []
