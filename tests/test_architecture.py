@@ -4,6 +4,7 @@ import ast
 import importlib
 import re
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -128,6 +129,21 @@ def test_the_readme_tree_is_the_tree_on_disk() -> None:
     }
     present -= {".hypothesis/", "__pycache__/"}
     assert named == present
+
+
+def test_every_dependency_is_accounted_for_in_one_line() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    wanted = [
+        *project["dependencies"],
+        *(name for names in project["optional-dependencies"].values() for name in names),
+    ]
+    documented = (ROOT / "docs" / "dependencies.md").read_text(encoding="utf-8")
+    for requirement in wanted:
+        name, _, version = requirement.partition("==")
+        assert version, f"{requirement} is not pinned"
+        assert re.search(rf"\b{re.escape(name)}\b", documented, re.IGNORECASE), (
+            f"{name} has no line in docs/dependencies.md"
+        )
 
 
 def test_the_reading_tour_exists() -> None:
