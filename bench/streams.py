@@ -8,8 +8,10 @@ after the other, in rounds; figures are medians of the rounds, rates are taken f
 
 import argparse
 import json
+import signal
 import statistics
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ import msgspec
 import redis
 
 from bench import traffic
-from bench.stack import BROKERS, EXTRAS, Stack, cpu_s, environment, finish, fresh, running, say, stack
+from bench.stack import BROKERS, EXTRAS, Stack, cpu_s, environment, finish, fresh, running, say, stack, wait_until
 from intentloop.adapters.codec import DECODERS
 from intentloop.adapters.keys import Keys
 from intentloop.adapters.topics_admin import ensure_topics
@@ -57,10 +59,10 @@ def main() -> None:
                 runs.setdefault(name, []).append(_run(course, name))
                 say(f"round {number + 1} {name:18s} {_line(runs[name][-1])}")
         phases = _phases(course)
-        two = _measure_two(course) if options.two else 0.0
+        crews = [_measure_crew(course, workers).events_s for workers in (1, 2)] if options.two else []
     medians = {name: _median(found) for name, found in runs.items()}
     _table(medians)
-    finish({"bench": "streams", "broker": options.broker} | _figures(medians, phases, two, course.sent))
+    finish({"bench": "streams", "broker": options.broker} | _figures(medians, phases, crews, course.sent))
 
 
 def _options() -> argparse.Namespace:
@@ -139,15 +141,27 @@ def _run_watched(course: Course, arguments: list[str], **extra: str) -> Measured
         redis.Redis.from_url(services.redis_url) as client,
         running(arguments, _environment(course, keys.prefix, **extra), log) as process,
     ):
-        pids = (process.pid, services.broker_pid, services.redis_pid)
-        samples: list[tuple[int, float, list[float]]] = []
-        deadline = time.monotonic() + TIMEOUT_S
-        while not samples or samples[-1][0] < course.sent.envelopes:
-            if process.poll() is not None or time.monotonic() > deadline:
-                raise RuntimeError(f"{arguments} did not finish: {log.read_text()[-3000:]}")
-            samples.append((_applied(client, keys), time.perf_counter(), [cpu_s(pid) for pid in pids]))
-            time.sleep(0.02)
+        pids = [process.pid, services.broker_pid, services.redis_pid]
+        try:
+            samples = _watch(client, keys, pids, course.sent.envelopes)
+        except TimeoutError as error:
+            raise RuntimeError(f"{arguments} did not finish: {log.read_text()[-3000:]}") from error
     return _between(samples, course.sent.envelopes)
+
+
+Sample = tuple[int, float, list[float]]  # records applied, when, CPU seconds of each process
+
+
+def _watch(client: "redis.Redis", keys: Keys, pids: list[int], total: int) -> list[Sample]:
+    """Look until all records are applied."""
+    samples: list[Sample] = []
+    deadline = time.monotonic() + TIMEOUT_S
+    while not samples or samples[-1][0] < total:
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{samples[-1][0]} of {total} records after {TIMEOUT_S:g} s")
+        samples.append((_applied(client, keys), time.perf_counter(), [cpu_s(pid) for pid in pids]))
+        time.sleep(0.02)
+    return samples
 
 
 def _applied(client: "redis.Redis", keys: Keys) -> int:
@@ -156,15 +170,15 @@ def _applied(client: "redis.Redis", keys: Keys) -> int:
     return sum(int(mark) + 1 for mark in found if mark is not None)
 
 
-def _between(samples: list[tuple[int, float, list[float]]], total: int) -> Measured:
+def _between(samples: list[Sample], total: int) -> Measured:
     """From the first sample at a tenth of the way to the end."""
     first = next(one for one in samples if one[0] >= total / 10)
     last = samples[-1]
     if first is last:
         first = samples[0]
     events = (last[0] - first[0]) * traffic.PER_ENVELOPE
-    worker, broker, store = ((after - before) * 1e6 / events for before, after in zip(first[2], last[2], strict=True))
-    return Measured(events / (last[1] - first[1]), worker, broker, store)
+    *own, broker, store = ((after - before) * 1e6 / events for before, after in zip(first[2], last[2], strict=True))
+    return Measured(events / (last[1] - first[1]), sum(own), broker, store)
 
 
 def _environment(course: Course, redis_prefix: str, **extra: str) -> dict[str, str]:
@@ -181,26 +195,30 @@ def _phases(course: Course) -> dict[str, Any]:
     return found
 
 
-def _measure_two(course: Course) -> float:
-    """Events a second of two workers, from when both have been given partitions."""
-    services, keys = course.services, Keys(fresh())
-    logs = [services.directory / f"{keys.prefix}-{number}.log" for number in range(2)]
-    env = _environment(course, keys.prefix)
-    samples: list[tuple[int, float, list[float]]] = []
-    with (
-        redis.Redis.from_url(services.redis_url) as client,
-        running(["streams"], env, logs[0]),
-        running(["streams"], env, logs[1]),
-    ):
-        deadline = time.monotonic() + TIMEOUT_S
-        while not samples or samples[-1][0] < course.sent.envelopes * 0.98:
-            if time.monotonic() > deadline:
-                raise RuntimeError(f"two workers did not finish: {[log.read_text()[-1500:] for log in logs]}")
-            if all("partitions begin at offsets" in log.read_text() for log in logs):
-                samples.append((_applied(client, keys), time.perf_counter(), []))
-            time.sleep(0.02)
-    moved = [one for one in samples if one[0] > samples[0][0]] or samples
-    return (moved[-1][0] - moved[0][0]) * traffic.PER_ENVELOPE / max(1e-9, moved[-1][1] - moved[0][1])
+def _measure_crew(course: Course, workers: int) -> Measured:
+    """Some workers on a topic of their own: they share out the partitions, then find all messages at once."""
+    services, prefix = course.services, fresh()
+    keys, kafka = Keys(prefix), services.kafka(f"{prefix}.")
+    ensure_topics(kafka)
+    env = environment(kafka, services.redis(prefix), {"INTENTLOOP_STREAMS__SESSION_TIMEOUT_S": "30"})
+    logs = [services.directory / f"{prefix}-{number}.log" for number in range(workers)]
+    with ExitStack() as crew, redis.Redis.from_url(services.redis_url) as client:
+        started = [crew.enter_context(running(["streams"], env, log)) for log in logs]
+        each = TELEMETRY.partitions // workers
+        wait_until(lambda: all(_partitions(log) == each for log in logs), f"{workers} workers did not share out", 90)
+        for process in started:
+            process.send_signal(signal.SIGSTOP)
+        sent = traffic.fill(kafka, course.sent.envelopes, course.sent.users)
+        for process in started:
+            process.send_signal(signal.SIGCONT)
+        pids = [*(process.pid for process in started), services.broker_pid, services.redis_pid]
+        return _between(_watch(client, keys, pids, sent.envelopes), sent.envelopes)
+
+
+def _partitions(log: Path) -> int:
+    """How many partitions was this worker given last?"""
+    lines = [line for line in log.read_text().splitlines() if "partitions begin at offsets" in line]
+    return lines[-1].partition("offsets ")[2].count(":") if lines else 0
 
 
 def _decode_us() -> float:
@@ -234,7 +252,9 @@ def _table(medians: dict[str, Measured]) -> None:
         say(f"{name:18s} {_line(one)}   worker / this {medians['worker'].events_s / one.events_s:5.2f}")
 
 
-def _figures(medians: dict[str, Measured], phases: dict[str, Any], two: float, sent: traffic.Sent) -> dict[str, Any]:
+def _figures(
+    medians: dict[str, Measured], phases: dict[str, Any], crews: list[float], sent: traffic.Sent
+) -> dict[str, Any]:
     worker, decode_us = medians["worker"], _decode_us()
     best = max((medians[name].events_s for name in LOOPS if name in medians), default=0.0)
     return {
@@ -245,9 +265,10 @@ def _figures(medians: dict[str, Measured], phases: dict[str, Any], two: float, s
         "phases_us_event": {name: round(us, 3) for name, us in phases["phases_us"].items()},
         "decode_us_event": decode_us,
         "decode_multiple": worker.cpu_us / decode_us,
-        "two_workers_ratio": two / worker.events_s if two else None,
+        "two_workers_ratio": crews[1] / crews[0] if crews else None,
         "events": sent.events,
         "events_s": {name: round(one.events_s) for name, one in medians.items()},
+        "workers_events_s": [round(rate) for rate in crews],
         "cpu_us_event_of": {name: round(one.cpu_us, 2) for name, one in medians.items()},
     }
 

@@ -29,11 +29,12 @@ _RULE = shoppers.ShopperRule()
 
 
 class Sent(msgspec.Struct, frozen=True):
-    """What lies on the topic: the last offset of each partition, and how many envelopes and events that is."""
+    """What lies on the topic: the last offset of each partition, and how many envelopes, events and users that is."""
 
     last: dict[int, int]
     envelopes: int
     events: int
+    users: int
 
 
 def templates(seed: int, count: int, start_ms: int = START_MS, answers: Sequence[str] = ANSWERS) -> list[Envelope]:
@@ -135,7 +136,7 @@ def fill(kafka: KafkaSection, envelopes: int, users: int, seed: int = 7) -> Sent
             producer.poll(0.05)
     if producer.flush(60):
         raise TimeoutError("the broker did not take all telemetry within 60 s")
-    return Sent(last, envelopes, envelopes * PER_ENVELOPE)
+    return Sent(last, envelopes, envelopes * PER_ENVELOPE, users)
 
 
 def envelopes(
