@@ -13,12 +13,13 @@ import msgspec
 from gateway.faults import BodyFault
 from intentloop import fields, intake
 from intentloop.errors import ContractError
-from intentloop.events import MAX_EVENTS, Envelope, Event, Rejection
+from intentloop.events import MAX_EVENTS, Behaviour, Envelope, Event, Inference, Rejection
 from intentloop.intake import BatchFacts, IntakeRule, Refused, Taken
 from intentloop.lenient_json import clean, parse, rendered
 from intentloop.privacy import redact
 
 MAX_EVENT_BYTES = 65_536
+BORROWED = "the inference reads behaviour of another account on this phone; cut the window where the account changes"
 EXCERPT = 512  # characters of a refused event that are kept
 
 _TEXTS = ("batch_id", "user_id", "device_id", "device_model", "app_version")
@@ -88,7 +89,7 @@ def sort_batch(body: bytes, received_at_ms: int, hash_user: Callable[[str], str]
     posted = _read(body)
     head = _checked(posted.head, len(posted.items), received_at_ms)
     facts = intake.batch_facts(head.device_id, head.sent_at_ms, received_at_ms, rule)
-    events: dict[str, list[Event]] = {head.user_id: []}
+    kept: list[tuple[int, str, Event]] = []
     set_aside: list[SetAside] = []
     repaired: list[Repaired] = []
     for index, item in enumerate(posted.items):
@@ -98,8 +99,14 @@ def sort_batch(body: bytes, received_at_ms: int, hash_user: Callable[[str], str]
             continue
         if taken.notes:
             repaired.append(Repaired(index, taken.notes))
-        events.setdefault(taken.user_id or head.user_id, []).append(taken.event)
+        kept.append((index, taken.user_id or head.user_id, taken.event))
+    borrowed = _borrowed(kept)
+    set_aside.extend(_aside(index, posted.items[index], BORROWED, head.user_id) for index in borrowed)
     rejected = tuple(Rejection(each.index, each.reason) for each in set_aside)
+    events: dict[str, list[Event]] = {head.user_id: []}
+    for index, user, event in kept:
+        if index not in borrowed:
+            events.setdefault(user, []).append(event)
     envelopes = tuple(
         _envelope(head, hash_user(user), received_at_ms, mine, rejected if user == head.user_id else ())
         for user, mine in events.items()
@@ -181,6 +188,22 @@ def _take(item: object, facts: BatchFacts, rule: IntakeRule) -> Taken | Refused:
         return intake.take(parse(item), facts, rule)
     except ContractError as error:
         return Refused(str(error))
+
+
+def _borrowed(kept: list[tuple[int, str, Event]]) -> set[int]:
+    """Which inferences read what another account of this phone did, and not their own? Their prompts are mixed up."""
+    if len({user for _, user, _ in kept}) < 2:
+        return set()
+    titles: dict[str, set[str]] = {}
+    for _, user, event in kept:
+        if isinstance(event, Behaviour) and event.title:
+            titles.setdefault(user, set()).add(event.title)
+    found: set[int] = set()
+    for index, user, event in kept:
+        others = {title for other, own in titles.items() if other != user for title in own} - titles.get(user, set())
+        if isinstance(event, Inference) and any(item.title in others for item in event.read):
+            found.add(index)
+    return found
 
 
 def _aside(index: int, item: object, reason: str, user_id: str) -> SetAside:
