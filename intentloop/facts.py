@@ -30,13 +30,17 @@ class DriftScored(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class IntentDrifted(msgspec.Struct, frozen=True, kw_only=True):
-    """A user's semantic labels moved away from those of the last inference (key: user; one message an envelope)."""
+    """A user's semantic labels moved away from those of the last inference (key: user; one message an envelope).
+
+    Nobody should act on an intent that was stated before it; none of them lives longer than until `stale_until_ms`.
+    """
 
     id: str
     user_id: str
     scores: tuple[DriftScored, ...]
     before: tuple[int, ...]
     after: tuple[int, ...]
+    stale_until_ms: int = 0
 
 
 class TriggerData(msgspec.Struct, frozen=True, kw_only=True):

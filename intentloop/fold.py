@@ -217,6 +217,7 @@ class _Work:
                 scores=tuple(self.scores),
                 before=self.before,
                 after=self.after,
+                stale_until_ms=self.scores[-1].ts_ms + self.rule.inference.trigger_ttl_ms,
             )
         packed = tuple(self.triggered), tuple(self.picked), tuple(self.dead)
         return Folded(state, drifted, *packed, self.counts, self.spending)

@@ -1,8 +1,10 @@
 """What is a shopper after now? One Redis key a user, filled from the triggers on Kafka, gone when it expires.
 
-Streams state triggers for everybody (`stream.intent-triggered.v1`); this is their reader for the gateway's reranking,
-so that no other process's state is looked into. Every gateway reads all of them and a trigger never replaces a later
-one, so reading twice, late, or in several gateways at once ends in the same intents; no group, no rebalancing.
+Streams state triggers for everybody (`stream.intent-triggered.v1`), and drifts (`stream.intent-drifted.v1`), after
+which nobody acts on an older intent; this is their reader for the gateway's reranking, so that no other process's state
+is looked into. A drift is kept like an intent, as 闲逛. Every gateway reads all of them, and what is kept lives as long
+as what was stated last, so reading twice, late, in any order, or in several gateways at once ends in the same intents;
+no group, no rebalancing.
 """
 
 import asyncio
@@ -20,9 +22,9 @@ from intentloop.adapters.codec import DECODERS, encode
 from intentloop.adapters.keys import Keys
 from intentloop.adapters.settings import KafkaSection
 from intentloop.errors import UnavailableError
-from intentloop.facts import TriggerData
+from intentloop.facts import IntentDrifted, TriggerData
 from intentloop.rerank import LiveIntent
-from intentloop.topics import TRIGGERED
+from intentloop.topics import DRIFTED, TRIGGERED
 
 log = logging.getLogger("live-intents")
 
@@ -34,7 +36,6 @@ if redis.call('PEXPIRETIME', KEYS[1]) < tonumber(ARGV[2]) then
   redis.call('SET', KEYS[1], ARGV[1], 'PXAT', ARGV[2])
 end
 """
-_decode = DECODERS[TRIGGERED.name].decode
 
 
 class LiveIntents:
@@ -49,7 +50,7 @@ class LiveIntents:
         self._redis, self._keys = redis, keys
 
     async def get(self, user_id: str) -> LiveIntent | None:
-        """What is this user (hashed id) after? None when nothing is known or it has expired.
+        """What is this user (hashed id) after? None when nothing is known, or it has expired or become stale.
 
         Raises:
             UnavailableError: Redis does not answer within a second.
@@ -59,14 +60,23 @@ class LiveIntents:
                 stored = await self._redis.get(self._keys.live_intent(user_id))
         except (RedisError, OSError, TimeoutError) as error:
             raise UnavailableError(f"live intents in Redis do not answer: {error or 'time-out'}") from error
-        return None if stored is None else msgspec.json.decode(stored, type=LiveIntent)
+        live = None if stored is None else msgspec.json.decode(stored, type=LiveIntent)
+        return None if live is None or live.intent == "闲逛" else live
 
     async def put(self, trigger: TriggerData) -> None:
         """Keep what a trigger says until it expires, unless it has expired or what is kept expires later."""
-        if trigger.expires_at_ms > now_ms():
-            live = LiveIntent(intent=trigger.intent, keywords=trigger.keywords, expires_at_ms=trigger.expires_at_ms)
-            key = self._keys.live_intent(trigger.user_id)
-            await self._redis.eval(_KEEP_LATER, 1, key, encode(live), trigger.expires_at_ms)
+        live = LiveIntent(intent=trigger.intent, keywords=trigger.keywords, expires_at_ms=trigger.expires_at_ms)
+        await self._keep(trigger.user_id, live)
+
+    async def forget(self, drift: IntentDrifted) -> None:
+        """What was stated before this drift is stale; a trigger of after it lives longer than the mark left here."""
+        mark = LiveIntent(intent="闲逛", keywords=(), expires_at_ms=drift.stale_until_ms)
+        await self._keep(drift.user_id, mark)
+
+    async def _keep(self, user_id: str, live: LiveIntent) -> None:
+        if live.expires_at_ms > now_ms():
+            key = self._keys.live_intent(user_id)
+            await self._redis.eval(_KEEP_LATER, 1, key, encode(live), live.expires_at_ms)
 
     async def follow(self, kafka: KafkaSection) -> None:
         """Keep up with the triggers until cancelled; a broker or Redis that is away is waited for."""
@@ -83,17 +93,21 @@ class LiveIntents:
             batches = await consumer.getmany(timeout_ms=1_000, max_records=500)
             for records in batches.values():
                 for record in records:
-                    await self._take(record.value or b"")
+                    await self._take(record.topic, record.value or b"")
             if batches:
                 await consumer.commit()  # only now: what was not kept is read again
 
-    async def _take(self, value: bytes) -> None:
+    async def _take(self, topic: str, value: bytes) -> None:
+        is_drift = topic.endswith(DRIFTED.name)
         try:
-            trigger = _decode(value)
+            fact = DECODERS[DRIFTED.name if is_drift else TRIGGERED.name].decode(value)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            log.warning("a trigger of %d bytes cannot be read: %s", len(value), error)
+            log.warning("a fact of %d bytes in %s cannot be read: %s", len(value), topic, error)
             return
-        await self.put(trigger.data)
+        if is_drift:
+            await self.forget(fact)
+        else:
+            await self.put(fact.data)
 
 
 async def _started(kafka: KafkaSection, stack: AsyncExitStack) -> AIOKafkaConsumer:
@@ -107,5 +121,11 @@ async def _started(kafka: KafkaSection, stack: AsyncExitStack) -> AIOKafkaConsum
     )
     stack.push_async_callback(consumer.stop)
     await consumer.start()
-    consumer.assign([TopicPartition(f"{kafka.prefix}{TRIGGERED.name}", each) for each in range(TRIGGERED.partitions)])
+    consumer.assign(
+        [
+            TopicPartition(f"{kafka.prefix}{topic.name}", partition)
+            for topic in (TRIGGERED, DRIFTED)
+            for partition in range(topic.partitions)
+        ]
+    )
     return consumer

@@ -6,9 +6,9 @@ from typing import Any, Literal
 
 from intentloop.adapters.facts_producer import FactProducer
 from intentloop.adapters.settings import KafkaSection
-from intentloop.facts import IntentTriggered, TriggerData
+from intentloop.facts import IntentDrifted, IntentTriggered, TriggerData
 from intentloop.privacy import user_hash
-from intentloop.topics import TRIGGERED
+from intentloop.topics import DRIFTED, TRIGGERED
 from tests.integration.gateway.conftest import USER_KEY, RunningGateway, wait_for
 
 FEED = [
@@ -51,6 +51,16 @@ def state_triggers(kafka: KafkaSection, *triggers: IntentTriggered) -> None:
     asyncio.run(main())
 
 
+def state_drifts(kafka: KafkaSection, *drifts: IntentDrifted) -> None:
+    async def main() -> None:
+        async with FactProducer(kafka) as producer:
+            await producer.send_bytes(DRIFTED, "x", b"not a drift")
+            for each in drifts:
+                await producer.send(DRIFTED, each.user_id, each)
+
+    asyncio.run(main())
+
+
 def test_a_feed_follows_the_latest_trigger_until_it_expires(gateway: RunningGateway, kafka: KafkaSection) -> None:
     unchanged = rerank(gateway, "u1")
     assert [card["id"] for card in unchanged["cards"]] == ["seen", "rice", "remote"]
@@ -65,6 +75,28 @@ def test_a_feed_follows_the_latest_trigger_until_it_expires(gateway: RunningGate
     assert rerank(gateway, "u0") == unchanged
     wait_for(lambda: rerank(gateway, "u2") == unchanged, "the intent did not expire")
     assert gateway.client.get("/health").json()["checks"]["live_intents"] == ""
+
+
+def drift(user: str, stale_ms: int) -> IntentDrifted:
+    """A drift after which no intent stated before it lives longer than `stale_ms` from now."""
+    until_ms = int(time.time() * 1000) + stale_ms
+    hashed = user_hash(user, USER_KEY.encode())
+    return IntentDrifted(id=f"d-{user}", user_id=hashed, scores=(), before=(), after=(), stale_until_ms=until_ms)
+
+
+def test_nobody_acts_on_an_intent_that_behaviour_has_left(gateway: RunningGateway, kafka: KafkaSection) -> None:
+    state_triggers(kafka, trigger("u1", 300_000), trigger("u2", 300_000))
+    wait_for(lambda: rerank(gateway, "u1")["intent"] != "", "the trigger did not reach the feed")
+    wait_for(lambda: rerank(gateway, "u2")["intent"] != "", "the trigger did not reach the feed")
+    state_drifts(kafka, drift("u1", 400_000), drift("u2", 200_000), drift("u3", 400_000))
+    wait_for(lambda: rerank(gateway, "u1")["intent"] == "", "the drift did not reach the feed")
+    assert [card["id"] for card in rerank(gateway, "u1")["cards"]] == ["seen", "rice", "remote"]
+    assert rerank(gateway, "u2")["intent"] != "", "stated after the drift"
+    state_triggers(kafka, trigger("u1", 500_000), trigger("u3", 300_000), trigger("u4", 300_000))
+    wait_for(lambda: rerank(gateway, "u4")["intent"] != "", "the trigger did not reach the feed")
+    wait_for(lambda: rerank(gateway, "u1")["intent"] != "", "a newer trigger counts again")
+    time.sleep(0.5)  # partitions are read one after the other
+    assert rerank(gateway, "u3")["intent"] == "", "a trigger of before the drift that came late"
 
 
 def test_a_body_that_is_no_feed_is_refused(gateway: RunningGateway) -> None:

@@ -109,6 +109,7 @@ def test_every_emitted_fact_carries_its_components_and_its_rule(base: LogBase) -
     assert_components(score, by_definition(fact.before, fact.after, base))
     assert (score.log_base, score.window, score.event_id) == (base, 4, "b3")
     assert (len(fact.before), len(fact.after)) == (4, 4)
+    assert fact.stale_until_ms == score.ts_ms + 30 * 60_000
 
 
 def assert_components(score: DriftScored, parts: tuple[float, float, float]) -> None:
