@@ -64,6 +64,10 @@ class BatchApplier:
         log.info("partitions begin at offsets %s", dict(sorted(self._next.items())))
         return dict(self._next)
 
+    def applied(self) -> dict[int, int]:
+        """Up to which offset has Redis confirmed each partition of this worker?"""
+        return dict(self._watermarks)
+
     async def apply(self, records: Sequence[Record]) -> int:
         """Steps 2 to 4 for one batch; returns how many records were new.
 

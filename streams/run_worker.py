@@ -9,6 +9,7 @@ import logging
 import os
 import tempfile
 import time
+from collections.abc import Coroutine
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -46,7 +47,21 @@ LOGGING: dict[str, Any] = {  # Faust sets logging up anew at start, from this
 
 
 def build_app(settings: StreamsSettings) -> BatchApp:
-    """Make the Faust app; nothing is connected yet."""
+    """Make the Faust app with its agent; nothing is connected yet."""
+    app, worker = batch_app(settings), Worker(settings)
+    app.positions, app.end, app.close_doors = worker.positions, end_process, worker.close
+    source = BatchTopic(app, topics=[app.source_topic], partitions=TELEMETRY.partitions, acks=True)
+
+    async def fold_telemetry(stream: Any) -> None:
+        """Fold phones' envelopes into users' states; state drifts, triggers and samples."""
+        await worker.run(stream)
+
+    app.agent(source, name="fold_telemetry")(fold_telemetry)
+    return app
+
+
+def batch_app(settings: StreamsSettings) -> BatchApp:
+    """Which Faust app reads telemetry in batches? Still without positions and agent."""
     register()
     section = settings.streams
     app = BatchApp(
@@ -69,15 +84,6 @@ def build_app(settings: StreamsSettings) -> BatchApp:
     )
     app.source_topic = f"{settings.kafka.prefix}{TELEMETRY.name}"
     app.batch_records = section.batch_records
-    worker = Worker(settings)
-    app.positions, app.end, app.close_doors = worker.positions, end_process, worker.close
-    source = BatchTopic(app, topics=[app.source_topic], partitions=TELEMETRY.partitions, acks=True)
-
-    async def fold_telemetry(stream: Any) -> None:
-        """Fold phones' envelopes into users' states; state drifts, triggers and samples."""
-        await worker.run(stream)
-
-    app.agent(source, name="fold_telemetry")(fold_telemetry)
     return app
 
 
@@ -90,11 +96,14 @@ class Worker:
         self._doors = AsyncExitStack()
         self._applier: BatchApplier | None = None
         self._watchers: list[asyncio.Task[None]] = []
+        self._epoch = ""
         self._ills = {"agent": "the agent has not started", "redis": "not asked yet", "broker": "not asked yet"}
 
     async def positions(self, earliest: dict[int, int]) -> dict[int, int]:
-        """Where does each assigned partition begin?"""
-        return await (await self._open()).positions(earliest)
+        """Where does each assigned partition begin? Asked of Redis, after the broker was asked who it is."""
+        applier = await self._open()
+        await self._check_broker()
+        return await applier.positions(earliest)
 
     async def run(self, stream: Any) -> None:
         """Take batches until the stream ends; acknowledge each only after it was applied."""
@@ -136,17 +145,15 @@ class Worker:
         await ready(redis)
         await check_noeviction(redis)
         keys = Keys(settings.redis.prefix)
-        epoch = await asyncio.to_thread(broker_epoch, settings.kafka, TELEMETRY)
-        resets = await enter_epoch(redis, keys, epoch, settings.streams.reset_on_new_broker)
+        self._epoch = await asyncio.to_thread(broker_epoch, settings.kafka, TELEMETRY)
+        resets = await enter_epoch(redis, keys, self._epoch, settings.streams.reset_on_new_broker)
         producer = await self._doors.enter_async_context(FactProducer(settings.kafka))
         context = FoldContext(keys, fold_rule(settings.rules), f".r{resets}" if resets else "")
         store = StateStore(redis, keys, settings.streams.state_ttl_s)
         applier = BatchApplier(store, producer, context)
-        self._watchers = [
-            asyncio.create_task(self._watch_redis(store, applier)),
-            asyncio.create_task(self._watch_broker(epoch)),
-        ]
-        log.info("stream worker is ready on broker %s", epoch)
+        watchers = (self._watch_redis(store, applier), self._watch_broker())
+        self._watchers = [asyncio.create_task(_or_end(watcher)) for watcher in watchers]
+        log.info("stream worker is ready on broker %s", self._epoch)
         return applier
 
     async def close(self) -> None:
@@ -157,24 +164,35 @@ class Worker:
         log.info("stream worker stopped cleanly")
 
     async def _watch_redis(self, store: StateStore, applier: BatchApplier) -> None:
-        """Keep the reason that `/health` shows for Redis fresh."""
+        """Keep the reason that `/health` shows for Redis fresh, and notice lost writes of silent partitions too."""
         while True:
-            self._ills["redis"] = await store.illness()
+            self._ills["redis"] = await store.illness(applier.applied())
             metrics.STREAM_IDLE.set(time.monotonic() - applier.applied_at_s)
             await asyncio.sleep(REDIS_WATCH_S)
 
-    async def _watch_broker(self, epoch: str) -> None:
-        """Notice a broker that cannot be reached, or that began anew under us: its records would be taken for old."""
+    async def _watch_broker(self) -> None:
+        """Keep the reason that `/health` shows for the broker fresh."""
         while True:
             try:
-                found = await asyncio.to_thread(broker_epoch, self._settings.kafka, TELEMETRY)
+                await self._check_broker()
+                self._ills["broker"] = ""
             except UnavailableError as error:
                 self._ills["broker"] = str(error)
-            else:
-                self._ills["broker"] = ""
-                if found != epoch:
-                    end_process(FencedError(f"the broker was {epoch!r} at start and is {found!r} now: its log is new"))
             await asyncio.sleep(BROKER_WATCH_S)
+
+    async def _check_broker(self) -> None:
+        """Notice a broker that began anew under us: its records would be taken for old, or for later ones."""
+        found = await asyncio.to_thread(broker_epoch, self._settings.kafka, TELEMETRY)
+        if found != self._epoch:
+            raise FencedError(f"the broker was {self._epoch!r} at start and is {found!r} now: its log is new")
+
+
+async def _or_end(watcher: Coroutine[Any, Any, None]) -> None:
+    """A watcher that fails ends the process: one that died in silence would leave health green for ever."""
+    try:
+        await watcher
+    except Exception as error:
+        end_process(error)
 
 
 def prepare(settings: StreamsSettings) -> None:

@@ -5,6 +5,7 @@ offset: the last one), and after every assignment goes to where Redis says that 
 commits with gap keeping and the command line stay Faust's. Not here: what is done with a batch (`apply_batch.py`).
 """
 
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -13,6 +14,8 @@ from faust.transport.consumer import ensure_TP
 from faust.transport.drivers import TRANSPORTS
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP, ConsumerMessage
+
+log = logging.getLogger("streams.transport")
 
 SCHEME = "kafkabatch"
 FETCH_WAIT_MS = 20  # Faust fixes 1500, and a broker may hold an empty fetch for as long
@@ -42,6 +45,12 @@ class BatchConsumer(driver.Consumer):  # type: ignore[misc]
 
     def _new_consumer_thread(self) -> ConsumerThread:
         return ConsumerThread(self, loop=self.loop, beacon=self.beacon)
+
+    async def on_partitions_assigned(self, assigned: set[TP], generation_id: int = 0) -> None:
+        """Say when there is nothing for this worker: who scales beyond the partitions should know."""
+        if not assigned:
+            log.warning("no partition for this worker: it waits to take over; more workers than partitions do no more")
+        await super().on_partitions_assigned(assigned, generation_id)
 
     async def getmany(self, timeout: float) -> AsyncIterator[tuple[TP, ConsumerMessage]]:
         """Fetch, and hand on what belongs to us as it lies: a list for each partition."""
@@ -94,12 +103,13 @@ class BatchConsumer(driver.Consumer):  # type: ignore[misc]
         return {tp.partition: first.get(tp, 0) for tp in own}
 
     async def _seek_to(self, offsets: dict[int, int]) -> None:
-        for tp in self.assignment():
-            if tp.topic == self.transport.app.source_topic and tp.partition in offsets:
-                offset = offsets[tp.partition]
-                await self.seek(tp, offset)
-                self._read_offset[tp] = offset - 1 if offset > 0 else None
-                self._committed_offset[tp] = offset or None
+        """Seek in the thread that fetches; Faust's own `seek` reaches into it from this one, which is a race."""
+        topic = self.transport.app.source_topic
+        own = {tp: offsets[tp.partition] for tp in self.assignment() if tp.topic == topic and tp.partition in offsets}
+        await self.seek_wait(own)
+        for tp, offset in own.items():
+            self._read_offset[tp] = offset - 1 if offset > 0 else None
+            self._committed_offset[tp] = offset or None
 
 
 class BatchTransport(driver.Transport):  # type: ignore[misc]

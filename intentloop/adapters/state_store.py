@@ -4,6 +4,7 @@ One script per source partition compares the watermark with the one that the cal
 everything; so a batch is applied once, whole, by the one owner of the partition, whatever dies in between.
 """
 
+import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha1
 from typing import Any, NamedTuple
@@ -16,6 +17,7 @@ from intentloop.errors import ConfigurationError, FencedError, UnavailableError
 from intentloop.topics import TELEMETRY
 
 NO_WATERMARK = -1  # nothing of the partition was applied yet
+ANSWER_S = 2.0  # health tells of a Redis that is silent for longer; commands wait for longer, and are tried again
 
 _APPLY = """
 local found = redis.call('GET', KEYS[1]) or '-1'
@@ -52,12 +54,25 @@ class StateStore:
     def __init__(self, redis: Redis, keys: Keys, ttl_s: int) -> None:
         self._redis, self._keys, self._ttl_s = redis, keys, ttl_s
 
-    async def illness(self) -> str:
-        """Why can Redis not answer now? Empty when it does."""
+    async def illness(self, applied: Mapping[int, int]) -> str:
+        """Why can Redis not serve now? Empty when it does.
+
+        Args:
+            applied: Watermarks that Redis confirmed, by partition.
+        Raises:
+            FencedError: one of them lies further back now, so Redis lost what it had confirmed.
+        """
         try:
-            await self._redis.ping()
+            async with asyncio.timeout(ANSWER_S):
+                await self._redis.ping()
+                found = await self.watermarks(list(applied))
+        except TimeoutError:
+            return f"Redis does not answer within {ANSWER_S:g} s"
         except (RedisError, OSError) as error:
             return f"Redis does not answer: {error}"
+        for partition, watermark in applied.items():
+            if found[partition] < watermark:
+                _compare(partition, watermark, found[partition])
         return ""
 
     async def watermarks(self, partitions: Sequence[int]) -> dict[int, int]:
