@@ -8,7 +8,7 @@ READY    := .venv/.ready
 JOBS     ?= 2
 DEMO     := $(if $(BROKER),--broker $(BROKER)) $(if $(REDIS),--redis $(REDIS)) $(if $(REPORT),--report $(REPORT))
 
-.PHONY: demo test check setup unit format clean
+.PHONY: demo test crash check setup unit format clean
 
 demo: $(READY)
 	$(BIN)/intentloop demo $(DEMO) $(DEMO_ARGS)
@@ -16,6 +16,10 @@ demo: $(READY)
 test: check
 	$(BIN)/pytest tests/integration -q -n $(JOBS) --dist loadfile
 	$(BIN)/pytest tests/end_to_end -q
+
+# kill -9 and worse at full size: 20 kills, 200,000 events a scenario, both brokers; about half an hour
+crash: $(READY)
+	$(BIN)/python -m tests.crash $(CRASH_ARGS)
 
 check: $(READY)
 	$(BIN)/ruff format --check .
