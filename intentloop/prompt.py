@@ -32,6 +32,7 @@ SYSTEM = (
     "- 按重要性降序排列"
 )
 
+HEAD, ARROW = "【行为序列】", " → "  # of a sequence, and between its behaviours
 END = "<|im_end|>"  # ends each turn; the last token that training supervises
 
 MAX_TITLE_CHARS = 48  # a longer title is cut: its head names the goods, its tail is search bait
@@ -61,7 +62,7 @@ def clean_title(title: str) -> str:
     if _TOUCHED.search(title) is None:  # nearly every title and category: seven times cheaper
         return title[:MAX_TITLE_CHARS]
     text = _SPACES.sub(" ", _CONTROL.sub(" ", title)).strip()
-    return text.replace("<", "＜").replace("→", "->").replace("【行为序列】", "行为序列")[:MAX_TITLE_CHARS]
+    return text.replace("<", "＜").replace("→", "->").replace(HEAD, "行为序列")[:MAX_TITLE_CHARS]
 
 
 def item_text(item: SequenceItem) -> str:
@@ -78,7 +79,7 @@ def item_text(item: SequenceItem) -> str:
 
 def sequence_text(items: Sequence[SequenceItem]) -> str:
     """How does a whole sequence read? Oldest behaviour first."""
-    return "【行为序列】" + " → ".join(item_text(item) for item in items)
+    return HEAD + ARROW.join(item_text(item) for item in items)
 
 
 def render(sequence: str, system: str = SYSTEM) -> str:
