@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from river.drift import ADWIN, PageHinkley
 
+RECENT = 500  # values that tell what a rate is now; one that rises slowly is measured at its end
+
 
 class DetectorRule(NamedTuple):
     """`confidence` is ADWIN's δ. Page-Hinkley ignores rises up to `tolerance`, and on an unchanged rate, with the
@@ -62,7 +64,7 @@ def adwin_rise(values: Sequence[int], rule: DetectorRule) -> Rise | None:
             if _mean(sums, cut, index + 1) < _mean(sums, start, cut):
                 start, cut = cut, 0
         if cut:
-            before, after = _mean(sums, start, cut), _mean(sums, cut, index + 1)
+            before, after = _mean(sums, start, cut), _mean(sums, max(cut, index + 1 - RECENT), index + 1)
             if after - before >= rule.floor:
                 return Rise(cut, index, before, after)
     return None
