@@ -166,13 +166,13 @@ def _unit(base: LogBase, labels: int) -> float:
 
 _NAT_BITS = 1.0 / math.log(2.0)
 _FIXED_POINT = 1 << 44  # 13 decimals
-# for mixtures of two windows of up to 64 labels; correctly rounded log2 keeps ties on a threshold
-_N_LOG_N = (0, *(round(n * math.log2(n) * _FIXED_POINT) for n in range(1, 2 * 65 * 65)))
+_COUNTS = 2 * 65 * 65  # that mixtures of two windows of up to 64 labels can reach
 
 
+@lru_cache(maxsize=_COUNTS)
 def _n_log_n(n: int) -> int:
-    """n * log2(n) in fixed point."""
-    return _N_LOG_N[n] if n < len(_N_LOG_N) else round(n * math.log2(n) * _FIXED_POINT)
+    """n * log2(n) in fixed point; correctly rounded log2 keeps ties on a threshold."""
+    return round(n * math.log2(n) * _FIXED_POINT) if n else 0
 
 
 def _entropy(n_log_n_sum: int, size: int) -> float:
@@ -181,7 +181,7 @@ def _entropy(n_log_n_sum: int, size: int) -> float:
     return log - n_log_n_sum / scale
 
 
-@lru_cache(maxsize=2 * 65 * 65)
+@lru_cache(maxsize=_COUNTS)
 def _log_and_scale(size: int) -> tuple[float, int]:
     """What of an entropy depends on the window's size alone?"""
     return math.log2(size), size * _FIXED_POINT

@@ -74,7 +74,7 @@ def item_text(item: SequenceItem) -> str:
         parts.append(f"cat:{clean_title(item.category)}")
     if item.dwell_s > 0:
         parts.append(f"{item.dwell_s}s")
-    return f"{_PAGE.get(item.action, '其他')}({','.join(part for part in parts if part)})"
+    return f"{_PAGE.get(item.action, '其他')}({','.join(filter(None, parts))})"
 
 
 def sequence_text(items: Sequence[SequenceItem]) -> str:
