@@ -112,6 +112,7 @@ class Result(NamedTuple):
     broker: str
     workers: int
     faults: int
+    amid: int  # faults that came while work was waiting
     events: int
     exits: dict[int, int]
     seconds: float
@@ -122,8 +123,9 @@ class Result(NamedTuple):
         exits = ", ".join(f"{count} × {code}" for code, count in sorted(self.exits.items())) or "none"
         return (
             f"{'FAILED' if self.fault else 'ok':6} {self.name:20} {self.broker:6} {self.workers} workers "
-            f"{self.exits.get(KILLED, 0):3} kills {self.faults:3} faults {self.events:7} events {self.seconds:5.0f} s  "
-            f"{self.verdict}; exits {exits}{'; ' + self.fault if self.fault else ''}"
+            f"{self.exits.get(KILLED, 0):3} kills {self.faults:3} faults ({self.amid} amid work) "
+            f"{self.events:7} events {self.seconds:5.0f} s  {self.verdict}; exits {exits}"
+            f"{'; ' + self.fault if self.fault else ''}"
         )
 
 
@@ -147,6 +149,7 @@ async def play(scenario: Scenario, broker: Broker, directory: Path, envelopes: i
             broker.name,
             scenario.workers,
             len(scenario.faults),
+            scene.amid,
             scene.events,
             dict(scene.exits),
             time.monotonic() - started_s,
@@ -172,5 +175,5 @@ async def play_a_new_broker(broker: EmbeddedBroker, directory: Path, envelopes: 
         after = await scene.verdict(before.truth, ".r1")
         after.check()
         return Result(
-            name, broker.name, 2, 1, scene.events, dict(scene.exits), time.monotonic() - started_s, str(after), ""
+            name, broker.name, 2, 1, 0, scene.events, dict(scene.exits), time.monotonic() - started_s, str(after), ""
         )

@@ -35,7 +35,7 @@ class Stage:
         self.settings: dict[str, str] = {}
         self.workers: list[subprocess.Popen[bytes]] = []
         self.exits: Counter[int] = Counter()
-        self.sent = self.events = 0
+        self.sent = self.events = self.amid = 0
         self._logs: dict[int, Path] = {}
         self._started = 0
         self._keeper: asyncio.Task[None] | None = None
@@ -136,6 +136,8 @@ class Stage:
             before = self.sent
             await self.feed(envelopes[number * size : (number + 1) * size])
             await self.until_applied(before + int(size * self.random.uniform(0.05, 0.8)))
+            await asyncio.sleep(self.random.uniform(0, 0.02))  # anywhere in a batch, not just after one
+            self.amid += await self.applied() < self.sent
             await fault(self)
         await self.feed(envelopes[len(faults) * size :])
         await self.until_applied(self.sent)
