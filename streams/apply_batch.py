@@ -11,7 +11,6 @@
 Killed between 3 and 4, the batch is folded again and the same facts are sent again under the same ids.
 """
 
-import asyncio
 import logging
 import time
 from collections import Counter
@@ -116,7 +115,7 @@ class BatchApplier:
         """Step 3, second half. All outputs are stored by the broker before anything else happens."""
         if not outputs:
             return
-        await asyncio.gather(*(self._producer.send_bytes(*output) for output in outputs))
+        await self._producer.send_all(outputs)
         for name, count in Counter(output.topic.name for output in outputs).items():
             metrics.STREAM_OUTPUTS.labels(name).inc(count)
 

@@ -32,11 +32,12 @@ class Doors:
     async def apply(self, writes: Iterable[PartitionWrite]) -> None:
         self.done.append(f"apply to {next(iter(writes)).watermark}")
 
-    async def send_bytes(self, topic: Topic, key: str, value: bytes) -> None:
-        await asyncio.sleep(0)
-        if self.send_fails:
-            raise ConnectionError("broker is gone")
-        self.done.append("stored")
+    async def send_all(self, facts: Iterable[tuple[Topic, str, bytes]]) -> None:
+        for _ in facts:
+            await asyncio.sleep(0)
+            if self.send_fails:
+                raise ConnectionError("broker is gone")
+            self.done.append("stored")
 
 
 def applier(doors: Doors) -> BatchApplier:
