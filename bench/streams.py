@@ -221,9 +221,8 @@ def _partitions(log: Path) -> int:
     return lines[-1].partition("offsets ")[2].count(":") if lines else 0
 
 
-def _decode_us() -> float:
+def _decode_us(values: list[bytes]) -> float:
     """What does decoding alone cost, µs an event? Best of five over messages in memory."""
-    values = [value for _, value in traffic.messages(seed=7, envelopes=traffic.TEMPLATES, users=traffic.TEMPLATES)]
     decode_one = DECODERS[TELEMETRY.name].decode
     best_s = 1e9
     for _ in range(5):
@@ -255,13 +254,18 @@ def _table(medians: dict[str, Measured]) -> None:
 def _figures(
     medians: dict[str, Measured], phases: dict[str, Any], crews: list[float], sent: traffic.Sent
 ) -> dict[str, Any]:
-    worker, decode_us = medians["worker"], _decode_us()
+    worker = medians["worker"]
+    values = [value for _, value in traffic.messages(seed=7, envelopes=traffic.TEMPLATES, users=traffic.TEMPLATES)]
+    decode_us = _decode_us(values)
     best = max((medians[name].events_s for name in LOOPS if name in medians), default=0.0)
     return {
         "ours": worker.events_s,
         "peer": best,
         "ratio": worker.events_s / best if best else None,
         "cpu_us_event": worker.cpu_us,
+        "broker_cpu_us_event": worker.broker_us,
+        "redis_cpu_us_event": worker.redis_us,
+        "envelope_bytes": round(sum(map(len, values)) / len(values)),
         "phases_us_event": {name: round(us, 3) for name, us in phases["phases_us"].items()},
         "decode_us_event": decode_us,
         "decode_multiple": worker.cpu_us / decode_us,
