@@ -36,17 +36,18 @@ class RuledIntent(msgspec.Struct, frozen=True):
 def classify(items: Sequence[SequenceItem], rule: IntentRule) -> RuledIntent:
     """Which intent do the categories of this sequence suggest?
 
-    The same goods viewed and then put into the cart count once. Hesitating goes first: one full category that makes up
-    at least `hesitate_share` of the items, seen `hesitate_items` times or more. Then a scene: one top category with at
-    least `scene_share` of the items across `scene_middles` subcategories.
+    A path has two levels or more; one name alone cannot tell a scene from a repeat. The same goods viewed and then put
+    into the cart count once. Hesitating goes first: one full category that makes up at least `hesitate_share` of the
+    items, seen `hesitate_items` times or more. Then a scene: one top category with at least `scene_share` of the items
+    across `scene_middles` subcategories.
     """
-    goods = dict.fromkeys((item.title, item.category) for item in items if item.category.count(".") >= 2)
+    goods = dict.fromkeys((item.title, item.category) for item in items if "." in item.category)
     paths = [tuple(category.split(".")) for _, category in goods]
     if not paths:
         return RuledIntent("闲逛")
     leaf, leaf_count = Counter(paths).most_common(1)[0]
     if leaf_count >= rule.hesitate_items and leaf_count / len(paths) >= rule.hesitate_share:
-        return RuledIntent("比价犹豫", (leaf[-1], leaf[1], leaf[0]))
+        return RuledIntent("比价犹豫", tuple(reversed(leaf))[: rule.max_keywords])
     top, top_count = Counter(path[0] for path in paths).most_common(1)[0]
     inside = [path for path in paths if path[0] == top]
     if top_count / len(paths) >= rule.scene_share and len({path[1] for path in inside}) >= rule.scene_middles:

@@ -31,6 +31,17 @@ def test_unrelated_top_categories_are_browsing() -> None:
     )
 
 
+def test_a_shop_with_two_levels_is_read_as_well() -> None:
+    chairs = [view("大百货.电脑椅", "甲"), view("大百货.电脑椅", "乙"), view("美妆.隔离")]
+    assert rules.classify(chairs, RULE) == rules.RuledIntent("比价犹豫", ("电脑椅", "大百货"))
+    rooms = [view("大百货.电脑椅"), view("大百货.乳胶枕"), view("大百货.羽绒被")]
+    assert rules.classify(rooms, RULE) == rules.RuledIntent("场景购物", ("大百货", "电脑椅", "乳胶枕", "羽绒被"))
+
+
+def test_a_category_of_one_level_says_nothing() -> None:
+    assert rules.classify([view("帐篷", "甲"), view("帐篷", "乙")], RULE) == rules.RuledIntent("闲逛")
+
+
 def test_nothing_with_a_category_is_browsing() -> None:
     assert rules.classify([SequenceItem(action="search", title="帐篷")], RULE) == rules.RuledIntent("闲逛")
 
