@@ -23,7 +23,7 @@ class Scene:
 
     def __init__(self, kafka: KafkaSection, section: RedisSection, directory: Path) -> None:
         self.kafka, self.section, self.directory = kafka, section, directory
-        self.keys = Keys(section.prefix)
+        self.keys, self.source = Keys(section.prefix), TELEMETRY
         self.redis = Redis.from_url(section.url)
         self.workers: list[subprocess.Popen[bytes]] = []
 
@@ -46,7 +46,7 @@ class Scene:
         return lines[-1].count(":") - lines[0].split("partitions")[0].count(":") if lines else 0
 
     async def truth(self) -> world.Truth:
-        return world.replay(await world.read_records(self.kafka, TELEMETRY), self.keys)
+        return world.replay(await world.read_records(self.kafka, self.source), self.keys)
 
     async def applied(self, truth: world.Truth, timeout_s: float = 45) -> None:
         async with asyncio.timeout(timeout_s):
@@ -61,6 +61,7 @@ async def scene(
 ) -> AsyncIterator[Scene]:
     ensure_topics(kafka, table)
     opened = Scene(kafka, section, directory)
+    opened.source = next(topic for topic in table if topic.name == TELEMETRY.name)
     try:
         yield opened
     finally:
