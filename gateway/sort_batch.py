@@ -200,7 +200,7 @@ def _borrowed(kept: list[tuple[int, str, Event]]) -> set[int]:
             titles.setdefault(user, set()).add(event.title)
     found: set[int] = set()
     for index, user, event in kept:
-        others = {title for other, own in titles.items() if other != user for title in own} - titles.get(user, set())
+        others = set().union(*titles.values()) - titles.get(user, set())
         if isinstance(event, Inference) and any(item.title in others for item in event.read):
             found.add(index)
     return found

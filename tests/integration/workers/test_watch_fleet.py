@@ -2,6 +2,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 
 import msgspec
 import pytest
@@ -16,6 +17,7 @@ from intentloop.adapters.leases import Lease
 from intentloop.adapters.redis_client import connect
 from intentloop.adapters.retrain_log import RetrainLog
 from intentloop.adapters.settings import KafkaSection, RedisSection
+from intentloop.adapters.state_store import PartitionWrite, StateStore, read_counts
 from intentloop.adapters.topics_admin import ensure_topics
 from intentloop.adapters.training_store import TrainingStore
 from intentloop.errors import FencedError
@@ -23,6 +25,7 @@ from intentloop.facts import FleetDrifted, SampleLabelled
 from intentloop.fleet_drift import FleetRule, category_bucket
 from intentloop.fleet_state import FleetState
 from intentloop.retrain import RetrainRule
+from tests.unit.core_streams.make import envelope, inference, run
 from tests.unit.core_workers.samples import labelled, picked, vote
 from workers.decide import Decider, LoopStores
 from workers.watch_fleet import FleetSources, FleetWatcher
@@ -196,30 +199,43 @@ async def test_who_lost_the_lease_without_noticing_stores_nothing(
         assert (await here.store.states())["v3"].seen == SAME
 
 
-async def test_faults_of_a_released_model_are_noticed_by_the_running_part(
+async def test_faults_that_the_streams_counted_are_noticed_by_the_running_part(
     kafka: KafkaSection, redis_section: RedisSection
 ) -> None:
+    keys = Keys(redis_section.prefix)
     async with world(kafka, redis_section) as here, connect(redis_section) as redis:
-        await here.producer.send(topics.LABELLED, "s", vote_on(1, agree=True))
+
+        async def stream(start: int, *answers: str) -> None:
+            """Fold inferences and write their counts as a stream worker does."""
+            said = [inference(f"i{start + at}", answer) for at, answer in enumerate(answers)]
+            counts = run(*(envelope(*said[at : at + 200]) for at in range(0, len(said), 200))).counts
+            await StateStore(redis, keys, 86_400).apply([PartitionWrite(3, start - 1, start, {}, counts)])
+
+        async def until_known(*signals: str) -> None:
+            while not {*signals} <= (await here.store.states()).get("v7", FleetState(version="")).rates.keys():
+                assert time.monotonic() < deadline
+                await asyncio.sleep(0.05)
+
+        here.released = ["v7"]
+        sources = FleetSources(
+            store=here.store, producer=here.producer, versions=here.versions, totals=partial(read_counts, redis, keys)
+        )
+        sample = picked(1, model_version="v7")
+        await here.producer.send(topics.LABELLED, "s", labelled(1, sample=sample))
         await here.producer.send_bytes(topics.LABELLED, "s", b"not a label")
-        here.count({"said:闲逛": 2_000, "fault:format": 20})
-        stop = asyncio.Event()
-        lease = Lease(redis, Keys(redis_section.prefix).lease("fleet"), "w1", 4_000)
-        running = asyncio.create_task(here.watcher(kafka).run(lease, 0.05, stop))
-        deadline = time.monotonic() + 20
-        while (await here.store.states()).get("v3", FleetState(version="")).rates.keys() != {
-            "format_faults",
-            "teacher_disagreement",
-        }:
-            assert time.monotonic() < deadline
-            await asyncio.sleep(0.05)
-        here.count({"said:闲逛": 400, "fault:degenerate": 400})
-        while not await here.store.drifted("v3"):
+        await stream(0, *["比价犹豫|帐篷"] * 2_000)
+        stop, deadline = asyncio.Event(), time.monotonic() + 30
+        running = asyncio.create_task(
+            FleetWatcher(kafka, sources, RULE).run(Lease(redis, keys.lease("fleet"), "w1", 4_000), 0.05, stop)
+        )
+        await until_known("format_faults", "teacher_disagreement")
+        await stream(1, *["比价犹豫|帐篷", "!!!!!!!!"] * 200)
+        while not await here.store.drifted("v7"):
             assert time.monotonic() < deadline
             await asyncio.sleep(0.05)
         stop.set()
         await running
         (fact,) = await told(kafka)
-        assert fact.signal == "format_faults"
+        assert (fact.model_version, fact.signal) == ("v7", "format_faults")
         assert fact.before["format_faults"] < 0.02
         assert "rose from" in fact.reason

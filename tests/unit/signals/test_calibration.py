@@ -73,6 +73,15 @@ def test_the_threshold_found_fires_as_often_as_wanted(against: Against, target: 
     assert found.rate == again
 
 
+def test_switches_count_towards_the_wanted_rate_and_are_its_least() -> None:
+    rule = DriftRule(window=8)
+    switches = calibration.previous_window_rate(shoppers(), msgspec.structs.replace(rule, threshold=9.0))
+    assert 0.05 < switches < 0.4
+    found = calibration.calibrate(shoppers(), rule, switches + 0.1, "previous_window")
+    assert found.rate == pytest.approx(switches + 0.1, abs=0.01)
+    assert calibration.calibrate(shoppers(), rule, switches / 2, "previous_window").rate == pytest.approx(switches)
+
+
 def row(line: int, **changes: object) -> Row:
     values = {"line": line, "user_id": "u", "action": "item_view", "ts_ms": line * 60_000, "item_id": f"i{line}"}
     return msgspec.convert({**values, "title": "", "category": "c", **changes}, Row)

@@ -49,6 +49,14 @@ def test_one_bad_stretch_and_a_short_history_are_no_rise() -> None:
     assert fleet_detectors.rise([0] * 100 + [1] * 100, RULE) is None
 
 
+def test_a_rise_that_only_one_detector_sees_is_none() -> None:
+    # the wild beginning gives Page-Hinkley a threshold that this rise does not reach
+    values = stream(5, (300, 0.5), (3_000, 0.02), (1_000, 0.12))
+    assert fleet_detectors.adwin_rise(values, RULE) is not None
+    assert fleet_detectors.page_hinkley_rise(values, RULE) is None
+    assert fleet_detectors.rise(values, RULE) is None
+
+
 def test_both_detectors_are_rivers_own() -> None:
     values = stream(4, (3_000, 0.02), (2_000, 0.2))
     adwin = ADWIN(delta=RULE.confidence)
