@@ -17,7 +17,7 @@ from intentloop.events import Behaviour, Envelope, Inference, InferenceSkipped
 from intentloop.facts import DeadLetter, DriftScored, IntentDrifted, IntentTriggered, SamplePicked
 from intentloop.ids import derived
 from intentloop.inference import InferenceRule, Occasion, Verdict, fleet_counts, judge, sample_fact, trigger_fact
-from intentloop.picks import PickRule, Spending, choose, spend, spent_in
+from intentloop.picks import PickRule, Spending, choose, class_spent_in, spend, spent_in
 from intentloop.refusal import Source, dead_letter
 from intentloop.timeline import Timed, TimeRule
 from intentloop.window import UserState
@@ -183,7 +183,9 @@ class _Work:
         if not verdict.is_sample:
             return
         sample_id, spent = self.new_id("sample", index), spent_in(self.spending, occasion.ts_ms)
-        chosen = choose(sample_id, verdict.reasons, spent, self.rule.pick)
+        name = verdict.said.intent if isinstance(verdict.said, Answer) else ""
+        class_spent = class_spent_in(self.spending, occasion.ts_ms, name)
+        chosen = choose(sample_id, verdict.reasons, spent, self.rule.pick, class_spent)
         if chosen is None:
             return
         self.picked.append(sample_fact(sample_id, occasion, verdict, chosen))
@@ -191,7 +193,7 @@ class _Work:
         if chosen.random:
             self.counts["picked_random"] += 1
         else:
-            self.spending = spend(self.spending, occasion.ts_ms)
+            self.spending = spend(self.spending, occasion.ts_ms, name)
 
     def new_id(self, kind: str, index: int) -> str:
         """Which id has the thing of this kind that the event at `index` gave rise to?"""

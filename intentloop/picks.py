@@ -5,6 +5,7 @@ alone, and outside the budget. The same sample is always judged the same way: no
 teachers (`workers/`).
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
@@ -39,11 +40,16 @@ HOURS_KEPT = 48  # event-time hours whose spending a partition remembers
 
 
 class PickRule(msgspec.Struct, frozen=True, kw_only=True):
-    """`budget_per_hour` counts hard picks of one source partition in one hour of event time."""
+    """`budget_per_hour` counts hard picks of one source partition in one hour of event time.
+
+    One class (an intent that the phone named, or none for faults) takes `class_ratio` of it at most: a model that errs
+    on browsing all day leaves room for what it says of the rare intents.
+    """
 
     weights: Mapping[Reason, float] = msgspec.field(default_factory=lambda: dict(WEIGHTS))
     min_priority: float = 0.8
     budget_per_hour: int = 500
+    class_ratio: float = 0.7
     random_ratio: float = 0.02
     salt: str = "pick"
 
@@ -56,23 +62,27 @@ class Pick(msgspec.Struct, frozen=True):
 
 
 class Spending(msgspec.Struct, frozen=True, array_like=True):
-    """How many hard samples a partition has picked: (hour of event time, count), oldest hour first."""
+    """How many hard samples a partition has picked: (hour of event time, count), oldest hour first; by class, too."""
 
     hours: tuple[tuple[int, int], ...] = ()
+    classes: tuple[tuple[int, str, int], ...] = ()
 
 
-def choose(sample_id: str, reasons: Sequence[Reason], spent: int, rule: PickRule) -> Pick | None:
+def choose(sample_id: str, reasons: Sequence[Reason], spent: int, rule: PickRule, class_spent: int = 0) -> Pick | None:
     """Is this sample labelled?
 
     Args:
         sample_id: Decides the random share, for ever.
         reasons: Why the model may be wrong here; may be empty.
         spent: Hard picks of the same partition and hour so far.
+        class_spent: Those of the same class among them.
     """
     priority = sum(rule.weights.get(reason, 0.0) for reason in reasons)
     if bucket(sample_id, rule.salt) < rule.random_ratio:
         return Pick(priority, random=True)
     if priority < rule.min_priority or spent >= rule.budget_per_hour:
+        return None
+    if class_spent >= math.ceil(rule.class_ratio * rule.budget_per_hour):
         return None
     return Pick(priority, random=False)
 
@@ -82,8 +92,18 @@ def spent_in(spending: Spending, ts_ms: int) -> int:
     return dict(spending.hours).get(ts_ms // HOUR_MS, 0)
 
 
-def spend(spending: Spending, ts_ms: int) -> Spending:
-    """What is remembered after one more hard pick? The newest hours only."""
+def class_spent_in(spending: Spending, ts_ms: int, name: str) -> int:
+    """How much of this hour's budget has this class taken?"""
+    return next((count for hour, kind, count in spending.classes if (hour, kind) == (ts_ms // HOUR_MS, name)), 0)
+
+
+def spend(spending: Spending, ts_ms: int, name: str = "") -> Spending:
+    """What is remembered after one more hard pick of class `name`? The newest hours only."""
+    hour = ts_ms // HOUR_MS
     hours = dict(spending.hours)
-    hours[ts_ms // HOUR_MS] = hours.get(ts_ms // HOUR_MS, 0) + 1
-    return Spending(tuple(sorted(hours.items())[-HOURS_KEPT:]))
+    hours[hour] = hours.get(hour, 0) + 1
+    kept = dict(sorted(hours.items())[-HOURS_KEPT:])
+    classes = {(at, kind): count for at, kind, count in spending.classes if at in kept}
+    if hour in kept:
+        classes[hour, name] = classes.get((hour, name), 0) + 1
+    return Spending(tuple(kept.items()), tuple((at, kind, count) for (at, kind), count in sorted(classes.items())))

@@ -48,6 +48,7 @@ class RulesSection(Section):
     low_confidence: float = Field(default=0.5, ge=0.0, le=1.0)
     pick_min_priority: float = Field(default=0.8, ge=0.0)
     pick_budget_per_hour: int = Field(default=500, ge=0)
+    pick_class_ratio: float = Field(default=0.7, ge=0.0, le=1.0)
     pick_random_ratio: float = Field(default=0.02, ge=0.0, le=1.0)
     pick_salt: str = "pick"
 
@@ -93,6 +94,7 @@ def fold_rule(rules: RulesSection) -> FoldRule:
         pick=PickRule(
             min_priority=rules.pick_min_priority,
             budget_per_hour=rules.pick_budget_per_hour,
+            class_ratio=rules.pick_class_ratio,
             random_ratio=rules.pick_random_ratio,
             salt=rules.pick_salt,
         ),
