@@ -257,11 +257,14 @@ def _figures(
     worker = medians["worker"]
     values = [value for _, value in traffic.messages(seed=7, envelopes=traffic.TEMPLATES, users=traffic.TEMPLATES)]
     decode_us = _decode_us(values)
-    best = max((medians[name].events_s for name in LOOPS if name in medians), default=0.0)
+    loops = [medians[name] for name in LOOPS if name in medians]
+    best = max((one.events_s for one in loops), default=0.0)
+    cheapest_us = min((one.cpu_us for one in loops), default=0.0)
     return {
         "ours": worker.events_s,
         "peer": best,
         "ratio": worker.events_s / best if best else None,
+        "cpu_ratio": cheapest_us / worker.cpu_us,
         "cpu_us_event": worker.cpu_us,
         "broker_cpu_us_event": worker.broker_us,
         "redis_cpu_us_event": worker.redis_us,
