@@ -75,11 +75,12 @@ def judge(event: Inference, ts_ms: int, live: LiveIntent, tops: tuple[int, ...],
     parsed = answer.parse(event.answer)
     said = answer.ground(parsed, sequence) if isinstance(parsed, Answer) else parsed
     read_tops = dict.fromkeys(code_of(item.category.partition(".")[0]) for item in event.read if item.category)
+    novel = bool(tops) and any(code not in tops for code in read_tops)
     known = (*(code for code in tops if code not in read_tops), *read_tops)[-MAX_TOPS:]
     if isinstance(said, AnswerFault):
-        reasons = _fault_reasons(said) + _context_reasons(event, live, tops, rule)
+        reasons = _fault_reasons(said) + _context_reasons(event, live, novel, rule)
         return Verdict(said=said, reasons=reasons, counts=_fault_counts(said, event), live=live, tops=known)
-    reasons = _answer_reasons(said, event, ts_ms, live, rule) + _context_reasons(event, live, tops, rule)
+    reasons = _answer_reasons(said, event, ts_ms, live, rule) + _context_reasons(event, live, novel, rule)
     now = LiveIntent(said.intent, ts_ms, False, said.keywords, _newest_category(event.read))
     return Verdict(said=said, reasons=reasons, counts=(f"intent_{said.intent}",), live=now, tops=known)
 
@@ -109,16 +110,14 @@ def _answer_reasons(
     return tuple(reasons)
 
 
-def _context_reasons(
-    event: Inference, live: LiveIntent, tops: tuple[int, ...], rule: InferenceRule
-) -> tuple[Reason, ...]:
+def _context_reasons(event: Inference, live: LiveIntent, novel: bool, rule: InferenceRule) -> tuple[Reason, ...]:
     """Why might any answer be wrong here?"""
     reasons: list[Reason] = []
     if live.stale:
         reasons.append("drifted")
     if event.confidence is not None and event.confidence < rule.low_confidence:
         reasons.append("low_confidence")
-    if tops and any(item.category and code_of(item.category.partition(".")[0]) not in tops for item in event.read):
+    if novel:
         reasons.append("novel_category")
     return tuple(reasons)
 
