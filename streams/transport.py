@@ -55,16 +55,27 @@ class BatchConsumer(driver.Consumer):  # type: ignore[misc]
     async def getmany(self, timeout: float) -> AsyncIterator[tuple[TP, ConsumerMessage]]:
         """Fetch, and hand on what belongs to us as it lies: a list for each partition."""
         found, active = await self._wait_next_records(timeout)
+        crossed = not self.flow_active  # fetched while a rebalance went on, before or after its seek
+        while not (self.flow_active or self.should_stop):
+            await self.wait(self.can_resume_flow)
         generation = self.app.consumer_generation_id
         if found is None or self.should_stop:
             return
+        size = self.transport.app.batch_records
         for key, records in found.items():
             partition = ensure_TP(key)
-            if not self.flow_active or self.app.consumer_generation_id != generation:
-                return
+            if crossed and records[0].offset > self._following(partition):
+                continue  # from before the seek: fetched again from where it went
             if active is None or partition in active or partition in self._buffered_partitions:
-                for start in range(0, len(records), self.transport.app.batch_records):
-                    yield partition, self._pack(partition, records[start : start + self.transport.app.batch_records])
+                for start in range(0, len(records), size):
+                    if not self.flow_active or self.app.consumer_generation_id != generation:
+                        return  # the seek that follows goes back to the rest
+                    yield partition, self._pack(partition, records[start : start + size])
+
+    def _following(self, partition: TP) -> int:
+        """Which offset comes after what was handed on, or after the seek?"""
+        before = self._read_offset[partition]
+        return 0 if before is None else before + 1
 
     def _pack(self, partition: TP, records: list[Any]) -> ConsumerMessage:
         last = records[-1]

@@ -91,6 +91,25 @@ def test_faust_still_pauses_a_partition_and_goes_on_without_a_gap(kafka: KafkaSe
     asyncio.run(run())
 
 
+def test_what_was_fetched_while_a_rebalance_went_on_is_not_lost(kafka: KafkaSection) -> None:
+    async def run() -> None:
+        ensure_topics(kafka, (TELEMETRY,))
+        last = await send_numbers(kafka, 100)
+        async with listening(kafka) as here:
+            await here.until_applied(last)
+            for _ in range(3):  # a fetch is under way each time
+                here.app.consumer.stop_flow()
+                last = await send_numbers(kafka, 100)
+                await asyncio.sleep(1.0)
+                here.app.consumer.resume_flow()
+                await asyncio.sleep(0.5)
+            await here.until_applied(await send_numbers(kafka, 100))
+            for partition, offset in last.items():
+                assert here.offsets(partition)[: offset + 1] == list(range(offset + 1))
+
+    asyncio.run(run())
+
+
 def test_k07_faust_still_keeps_its_place_in_the_group_while_the_agent_is_slow(kafka: KafkaSection) -> None:
     async def run() -> None:
         ensure_topics(kafka, (TELEMETRY,))
