@@ -6,9 +6,16 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from hypothesis import HealthCheck, settings
 
 from intentloop.adapters import embedded
 from intentloop.adapters.settings import KafkaSection, RedisSection
+
+# the same examples on every machine, and no verdict by the clock of a busy one
+settings.register_profile(
+    "repeatable", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=False
+)
+settings.load_profile("repeatable")
 
 
 class Services(msgspec.Struct, frozen=True):
