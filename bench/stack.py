@@ -8,6 +8,7 @@ import json
 import os
 import secrets
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -15,7 +16,8 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from types import FrameType
+from typing import Any, NoReturn
 
 import msgspec
 import psutil
@@ -49,7 +51,8 @@ class Stack(msgspec.Struct, frozen=True):
 
 @contextmanager
 def stack(broker: str) -> Iterator[Stack]:
-    """Run a broker and a Redis for the time of a `with` block."""
+    """Run a broker and a Redis for the time of a `with` block; SIGTERM ends the block, so that nothing is left running."""
+    signal.signal(signal.SIGTERM, _end)
     directory = Path(tempfile.mkdtemp(prefix="intentloop-bench-"))
     started: list[subprocess.Popen[bytes]] = []
     try:
@@ -67,6 +70,10 @@ def stack(broker: str) -> Iterator[Stack]:
         for process in reversed(started):
             embedded.stop(process, timeout_s=20)
         shutil.rmtree(directory, ignore_errors=True)
+
+
+def _end(number: int, _frame: FrameType | None) -> NoReturn:
+    raise SystemExit(128 + number)
 
 
 def _start_broker(broker: str, port: int, directory: Path) -> subprocess.Popen[bytes]:
