@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import logging
 import shutil
 import sys
 import tempfile
@@ -23,6 +24,7 @@ def main() -> int:
     parser.add_argument("--broker", choices=[*BROKERS], action="append", help="default: all that are here")
     parser.add_argument("--only", action="append", help="names of scenarios")
     arguments = parser.parse_args()
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # a broker that is killed is no news here
     present = [name for name in BROKERS if name != ApacheBroker.name or (RUN_KAFKA.is_file() and shutil.which("java"))]
     results: list[scenarios.Result] = []
     for name in arguments.broker or present:

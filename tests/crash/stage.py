@@ -144,7 +144,7 @@ class Stage:
 
     async def verdict(self, before: world.Truth | None = None, kind_suffix: str = "") -> "Verdict":
         """Compare what the workers left behind with a straight replay of the topic."""
-        records = await world.read_records(self.kafka, TELEMETRY)
+        records = await world.read_records(self.kafka, TELEMETRY, idle_s=5.0)
         assert len(records) == self.sent or before is not None, f"{len(records)} records of {self.sent} sent"
         truth = await asyncio.to_thread(world.replay, records, self.keys, 64, before, kind_suffix)
         async with self.store.client() as redis:

@@ -193,14 +193,23 @@ async def compare(kafka: KafkaSection, redis: Redis, keys: Keys, truth: Truth) -
     counts = await read_counts(redis, keys)
     both = {name: (counts.get(name, 0), truth.counts[name]) for name in {*counts, *truth.counts}}
     difference = Difference(wrong, 0, 0, {}, {name: pair for name, pair in both.items() if pair[0] != pair[1]})
-    found = await asyncio.gather(*(read_records(kafka, topic) for topic in OUTPUTS))
-    for topic, records in zip(OUTPUTS, found, strict=True):
-        sent = [(identity(topic, one.value or b""), one.value) for one in records]
+    found = await asyncio.gather(*(_read_facts(kafka, topic, truth) for topic in OUTPUTS))
+    for topic, sent in zip(OUTPUTS, found, strict=True):
         wanted = set(truth.outputs[topic.name].items())
         difference.missing += len(wanted - set(sent))
         difference.foreign += len(set(sent) - wanted)
         difference.duplicates[topic.name] = len(sent) - len(set(sent))
     return difference
+
+
+async def _read_facts(kafka: KafkaSection, topic: Topic, truth: Truth) -> list[tuple[str, bytes | None]]:
+    """All facts of a topic by identity; one that seems to lack some is read again with patience: brokers may dawdle."""
+    sent: list[tuple[str, bytes | None]] = []
+    for idle_s in (1.5, 15.0):
+        sent = [(identity(topic, one.value or b""), one.value) for one in await read_records(kafka, topic, idle_s)]
+        if len(set(sent)) >= len(truth.outputs[topic.name]):
+            break
+    return sent
 
 
 async def assert_as_replayed(kafka: KafkaSection, redis: Redis, keys: Keys, truth: Truth) -> dict[str, int]:
