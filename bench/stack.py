@@ -51,7 +51,7 @@ class Stack(msgspec.Struct, frozen=True):
 
 @contextmanager
 def stack(broker: str) -> Iterator[Stack]:
-    """Run a broker and a Redis for the time of a `with` block; SIGTERM ends the block, so that nothing is left running."""
+    """Run a broker and a Redis for the time of a `with` block; SIGTERM ends it, and leaves nothing running."""
     signal.signal(signal.SIGTERM, _end)
     directory = Path(tempfile.mkdtemp(prefix="intentloop-bench-"))
     started: list[subprocess.Popen[bytes]] = []
