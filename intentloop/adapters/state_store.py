@@ -10,7 +10,8 @@ from hashlib import sha1
 from typing import Any, NamedTuple
 
 from redis.asyncio import Redis
-from redis.exceptions import NoScriptError, RedisError, ResponseError
+from redis.asyncio.client import Pipeline
+from redis.exceptions import NoScriptError, RedisError, ResponseError, WatchError
 
 from intentloop.adapters.keys import Keys
 from intentloop.errors import ConfigurationError, FencedError, UnavailableError
@@ -163,10 +164,21 @@ async def enter_epoch(redis: Redis, keys: Keys, epoch: str, reset: bool) -> int:
     Raises:
         ConfigurationError: the watermarks were made on another broker.
     """
-    known: dict[Any, Any] = await redis.hgetall(keys.broker_epoch)
+    while True:
+        async with redis.pipeline(transaction=True) as transaction:
+            await transaction.watch(keys.broker_epoch)
+            try:
+                return await _enter_epoch(transaction, keys, epoch, reset)
+            except WatchError:  # another worker entered at the same time: what it decided holds
+                continue
+
+
+async def _enter_epoch(transaction: Pipeline, keys: Keys, epoch: str, reset: bool) -> int:
+    """Decide once for all workers: a second reset would take away what the first worker has applied since."""
+    known: dict[Any, Any] = await transaction.hgetall(keys.broker_epoch)
     before, resets = known.get(b"epoch", b"").decode(), int(known.get(b"resets", 0))
     marks = [keys.watermark(partition) for partition in range(TELEMETRY.partitions)]
-    applied = sum(value is not None for value in await redis.mget(marks))
+    applied = sum(value is not None for value in await transaction.mget(marks))
     if before == epoch:
         return resets
     if before and applied and not reset:
@@ -175,12 +187,10 @@ async def enter_epoch(redis: Redis, keys: Keys, epoch: str, reset: bool) -> int:
             "its offsets start anew, so waiting would be for ever. Point Redis or Kafka back to its pair, use a fresh "
             "Redis prefix, or set INTENTLOOP_STREAMS__RESET_ON_NEW_BROKER=true to begin at offset 0 and keep the states"
         )
+    transaction.multi()  # type: ignore[no-untyped-call]
     if before and applied:
         resets += 1
-    pipeline = redis.pipeline(transaction=False)
-    if before and applied:
-        for mark in marks:
-            pipeline.delete(mark)
-    pipeline.hset(keys.broker_epoch, mapping={"epoch": epoch, "resets": resets})
-    await pipeline.execute()
+        transaction.delete(*marks)
+    transaction.hset(keys.broker_epoch, mapping={"epoch": epoch, "resets": resets})
+    await transaction.execute()
     return resets

@@ -57,6 +57,24 @@ def test_a_broker_that_began_anew_is_noticed(redis_section: RedisSection) -> Non
     asyncio.run(run())
 
 
+def test_workers_that_enter_a_new_broker_together_reset_it_once(redis_section: RedisSection) -> None:
+    async def run() -> None:
+        redis, keys = Redis.from_url(redis_section.url), Keys(redis_section.prefix)
+        await enter_epoch(redis, keys, "one", reset=False)
+        await redis.set(keys.watermark(2), 5)
+
+        async def enter_and_apply() -> int:
+            resets = await enter_epoch(redis, keys, "two", reset=True)
+            await redis.set(keys.watermark(2), 7)  # applied on the new broker: nobody may take it away
+            return resets
+
+        assert await asyncio.gather(*(enter_and_apply() for _ in range(20))) == [1] * 20
+        assert await redis.get(keys.watermark(2)) == b"7"
+        await redis.aclose()
+
+    asyncio.run(run())
+
+
 def test_the_epoch_names_cluster_and_topic(kafka: KafkaSection, prefix: str) -> None:
     ensure_topics(kafka)
     ensure_topics(other := kafka.model_copy(update={"prefix": f"{prefix}.other."}))
