@@ -1,8 +1,8 @@
 """How does a phone's batch reach Kafka at the rate of a fleet? librdkafka, acks=all, one wake-up a delivery round.
 
-The gateway's own producer: librdkafka bounds the delivery time of each message, which "202 after Kafka has it, else 503
-in time" needs; its rate beside aiokafka is a close call (`python -m bench.gateway`). Facts of the loop itself go through
-`facts_producer.py`. Idempotence is off: the embedded broker has none, and a batch that is stored twice is told
+The gateway's own producer: librdkafka bounds the delivery time of each message, which "202 after Kafka has it, else
+503 in time" needs; its rate beside aiokafka is a close call (`python -m bench.gateway`). Facts of the loop itself go
+through `facts_producer.py`. Idempotence is off: the embedded broker has none, and a batch that is stored twice is told
 apart by its event ids.
 """
 

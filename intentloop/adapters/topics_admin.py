@@ -12,6 +12,7 @@ from intentloop.errors import ConfigurationError
 from intentloop.topics import ALL, Topic
 
 _VISIBLE_S = 15.0  # a topic that was just created may take a moment until every broker tells of it
+_COMPLETE_S = 3.0  # while another process creates it, the embedded broker may tell of some of its partitions first
 _BACKOFF_MS = 1_000  # the client's own grows to half a minute, and a broker that starts late would be found late
 
 
@@ -47,7 +48,7 @@ def _compare(kafka: KafkaSection, table: tuple[Topic, ...]) -> None:
     consumer = KafkaConsumer(bootstrap_servers=kafka.bootstrap, reconnect_backoff_max_ms=_BACKOFF_MS)
     try:
         for topic in table:
-            found = _partitions(consumer, kafka.prefix + topic.name)
+            found = _partitions(consumer, kafka.prefix + topic.name, topic.partitions)
             if found != topic.partitions:
                 raise ConfigurationError(
                     f"topic {kafka.prefix + topic.name} has {found} partitions, the table says {topic.partitions}; "
@@ -57,9 +58,12 @@ def _compare(kafka: KafkaSection, table: tuple[Topic, ...]) -> None:
         consumer.close()
 
 
-def _partitions(consumer: KafkaConsumer, name: str) -> int:
+def _partitions(consumer: KafkaConsumer, name: str, wanted: int) -> int:
     """How many partitions does this topic have? 0 only if it stays invisible."""
-    deadline = time.monotonic() + _VISIBLE_S
-    while not (found := consumer.partitions_for_topic(name)) and time.monotonic() < deadline:
+    began_s = time.monotonic()
+    found = len(consumer.partitions_for_topic(name) or ())
+    while found < wanted and time.monotonic() - began_s < (_COMPLETE_S if found else _VISIBLE_S):
         time.sleep(0.1)
-    return len(found or ())
+        consumer.topics()  # asks the broker anew; the client remembers what it was told before
+        found = len(consumer.partitions_for_topic(name) or ())
+    return found

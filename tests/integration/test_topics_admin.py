@@ -1,0 +1,67 @@
+"""Topics are made from the table, whoever is first, and a topic that differs is refused with both numbers."""
+
+import threading
+import time
+
+import msgspec
+import pytest
+from kafka.admin import KafkaAdminClient, NewPartitions, NewTopic
+
+from intentloop.adapters.settings import KafkaSection
+from intentloop.adapters.topics_admin import ensure_topics
+from intentloop.errors import ConfigurationError, IntentloopError
+from intentloop.topics import ALL, TELEMETRY
+
+
+def test_missing_topics_are_made_and_made_ones_are_accepted(kafka: KafkaSection) -> None:
+    ensure_topics(kafka)
+    ensure_topics(kafka)
+    admin = KafkaAdminClient(bootstrap_servers=kafka.bootstrap)
+    try:
+        assert {kafka.prefix + topic.name for topic in ALL} <= set(admin.list_topics())
+    finally:
+        admin.close()
+
+
+@pytest.mark.parametrize("partitions", [5, 9])
+def test_k10_another_number_of_partitions_is_refused_with_both_numbers(kafka: KafkaSection, partitions: int) -> None:
+    admin = KafkaAdminClient(bootstrap_servers=kafka.bootstrap)
+    admin.create_topics([NewTopic(kafka.prefix + TELEMETRY.name, partitions, 1)])
+    admin.close()
+    with pytest.raises(ConfigurationError, match=rf"has {partitions} partitions, the table says 8"):
+        ensure_topics(kafka, (TELEMETRY,))
+
+
+def test_processes_that_start_together_do_not_refuse_each_others_topics(kafka: KafkaSection) -> None:
+    failed: list[IntentloopError] = []
+
+    def start() -> None:
+        try:
+            ensure_topics(kafka)
+        except IntentloopError as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=start) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert failed == []
+
+
+@pytest.mark.needs_apache_kafka
+def test_a_topic_that_is_still_growing_is_waited_for(apache_kafka: str, prefix: str) -> None:
+    kafka = KafkaSection(bootstrap=apache_kafka, prefix=f"{prefix}.")
+    admin = KafkaAdminClient(bootstrap_servers=apache_kafka)
+    name = kafka.prefix + TELEMETRY.name
+    admin.create_topics([NewTopic(name, 4, 1)])
+
+    def grow() -> None:
+        time.sleep(1.0)
+        admin.create_partitions({name: NewPartitions(8)})
+
+    growing = threading.Thread(target=grow)
+    growing.start()
+    ensure_topics(kafka, (msgspec.structs.replace(TELEMETRY, partitions=8),))
+    growing.join(10)
+    admin.close()
