@@ -13,8 +13,6 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.integration.conftest import apache_kafka as apache_kafka
-
 ROOT = Path(__file__).resolve().parents[2]
 
 

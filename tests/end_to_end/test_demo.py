@@ -1,5 +1,6 @@
 """The loop turns: phones' logs become a better model that the same phones then run, whatever is killed meanwhile."""
 
+import asyncio
 import os
 import signal
 import time
@@ -9,6 +10,7 @@ from typing import Any
 import psutil
 import pytest
 
+from tests.crash.stores import ApacheBroker
 from tests.end_to_end.conftest import Run
 
 SMALL = ("--phones", "120", "--golden", "150", "--hard-new", "110")
@@ -54,12 +56,18 @@ def test_the_demo_ends_well_although_every_process_is_killed_once(start: Callabl
 
 
 @pytest.mark.needs_apache_kafka
-def test_the_demo_runs_on_a_real_apache_kafka(start: Callable[..., Run], apache_kafka: str, tmp_path: Any) -> None:
-    run = start("demo", *SMALL, "--broker", apache_kafka, "--report", str(tmp_path / "run0" / "report.json"))
-    report = assert_the_loop_turned(run)
+def test_the_demo_runs_on_a_real_apache_kafka_even_one_that_is_killed(start: Callable[..., Run], tmp_path: Any) -> None:
+    broker = ApacheBroker(tmp_path)
+    try:
+        run = start("demo", *SMALL, "--broker", broker.bootstrap, "--report", str(tmp_path / "run0" / "report.json"))
+        run.wait_for(lambda: "phones" in run.pids(), 120, "the phones' start")
+        time.sleep(15)
+        asyncio.run(broker.kill_and_return(away_s=3))
+        report = assert_the_loop_turned(run)
+    finally:
+        broker.close()
     assert report["broker"] == "configured"
-    assert report["restarts"].get("broker") is None
-    assert not any(report["restarts"].values())
+    assert report["restarts"].get("broker") is None, "the demo starts no broker where one is given"
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP], ids=["ctrl_c", "closed_terminal"])
