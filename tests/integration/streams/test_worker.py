@@ -9,7 +9,7 @@ from intentloop.adapters import embedded
 from intentloop.adapters.codec import DECODERS
 from intentloop.adapters.settings import KafkaSection, RedisSection
 from intentloop.adapters.state_store import read_counts
-from intentloop.topics import PICKED
+from intentloop.topics import PICKED, TELEMETRY
 from streams.fold_records import DEAD
 from tests.integration.streams import world
 from tests.integration.streams.scene import envelopes, get, scene, wait_exit
@@ -83,8 +83,8 @@ def test_a_foreign_watermark_stops_the_worker_without_writing(
             await world.send(kafka, envelopes(100))
             truth = await here.truth()
             await here.applied(truth)
-            for partition, watermark in truth.watermarks.items():
-                await here.redis.set(here.keys.watermark(partition), watermark + 100)
+            for partition in range(TELEMETRY.partitions):  # also those that had nothing yet: all belong to another
+                await here.redis.set(here.keys.watermark(partition), truth.watermarks.get(partition, -1) + 100)
             before = await read_counts(here.redis, here.keys)
             await world.send(kafka, envelopes(50, seed=5))
             assert await wait_exit(worker) == 70
