@@ -98,6 +98,7 @@ async def test_offsets_of_another_log_are_void(kafka: KafkaSection, redis_sectio
     async with carrying(kafka, redis_section) as (queue, producer):
         await producer.send(topics.PICKED, picked(1).id, picked(1))
         await until(queue, 1)
+        assert [job.id for job in await queue.claim("w1", 2, 100)] == [picked(1).id]
 
 
 async def test_offsets_go_on_in_the_same_log_and_are_forgotten_in_another(redis_section: RedisSection) -> None:
