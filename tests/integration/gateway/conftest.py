@@ -35,12 +35,10 @@ class RunningGateway(msgspec.Struct):
     blobs: Path
 
 
-@contextmanager
-def running_gateway(
-    kafka: KafkaSection, redis: RedisSection, directory: Path, **settings: str
-) -> Iterator[RunningGateway]:
-    """Start a gateway and wait until it answers at all."""
-    port = embedded.free_port()
+def start_gateway(
+    kafka: KafkaSection, redis: RedisSection, directory: Path, port: int, **settings: str
+) -> tuple[subprocess.Popen[bytes], Path]:
+    """Start a gateway on `port`, wait for nothing, and name the file that takes its log."""
     environment = {
         **os.environ,
         "INTENTLOOP_KAFKA__BOOTSTRAP": kafka.bootstrap,
@@ -55,12 +53,32 @@ def running_gateway(
     }
     log = directory / "gateway.log"
     with log.open("ab") as sink:
-        process = subprocess.Popen([sys.executable, "-m", "gateway"], env=environment, stderr=sink)
+        return subprocess.Popen([sys.executable, "-m", "gateway"], env=environment, stderr=sink), log
+
+
+def end_of_gateway(kafka: KafkaSection, redis: RedisSection, directory: Path) -> tuple[int, str]:
+    """Exit status and log of a gateway that must end by itself, whether or not it ever answered."""
+    process, log = start_gateway(kafka, redis, directory, embedded.free_port())
+    try:
+        status = process.wait(30)
+    finally:
+        embedded.stop(process)
+    return status, log.read_text()
+
+
+@contextmanager
+def running_gateway(
+    kafka: KafkaSection, redis: RedisSection, directory: Path, **settings: str
+) -> Iterator[RunningGateway]:
+    """Start a gateway and wait until it answers at all."""
+    port = embedded.free_port()
+    process, log = start_gateway(kafka, redis, directory, port, **settings)
     url = f"http://127.0.0.1:{port}"
     headers = {"authorization": f"Bearer {TOKEN}"}
     with httpx.Client(base_url=url, headers=headers, timeout=20, trust_env=False) as client:
         try:
-            wait_for(lambda: answers(client), f"the gateway did not answer; see {log}: {log.read_text()[-2000:]}")
+            wait_for(lambda: answers(client) or process.poll() is not None, f"no answer from the gateway; see {log}")
+            assert process.poll() is None, f"the gateway ended with {process.returncode}: {log.read_text()[-2000:]}"
             yield RunningGateway(process, url, client, log, directory / "blobs")
         finally:
             embedded.stop(process)

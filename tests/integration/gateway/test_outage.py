@@ -13,7 +13,7 @@ from intentloop.adapters import embedded
 from intentloop.adapters.settings import KafkaSection, RedisSection
 from intentloop.adapters.topics_admin import ensure_topics
 from intentloop.topics import TELEMETRY
-from tests.integration.gateway.conftest import RunningGateway, running_gateway, stored, wait_for
+from tests.integration.gateway.conftest import RunningGateway, end_of_gateway, running_gateway, stored, wait_for
 from tests.integration.gateway.test_telemetry import batch, event
 
 
@@ -89,9 +89,9 @@ def test_a_topic_with_other_partitions_ends_the_gateway_with_both_numbers(
     kafka: KafkaSection, redis_section: RedisSection, tmp_path: Path
 ) -> None:
     ensure_topics(kafka, (msgspec.structs.replace(TELEMETRY, partitions=3),))
-    with running_gateway(kafka, redis_section, tmp_path) as running:
-        assert running.process.wait(30) == 78
-        assert "has 3 partitions, the table says 8" in running.log.read_text()
+    status, log = end_of_gateway(kafka, redis_section, tmp_path)
+    assert status == 78
+    assert "has 3 partitions, the table says 8" in log
 
 
 def test_a_redis_that_forgets_ends_the_gateway(kafka: KafkaSection, tmp_path: Path) -> None:
@@ -102,8 +102,8 @@ def test_a_redis_that_forgets_ends_the_gateway(kafka: KafkaSection, tmp_path: Pa
             raw.sendall(b"CONFIG SET maxmemory-policy allkeys-lru\r\n")
             assert raw.recv(100).startswith(b"+OK")
         section = RedisSection(url=f"redis://127.0.0.1:{port}/0")
-        with running_gateway(kafka, section, tmp_path) as running:
-            assert running.process.wait(30) == 78
-            assert "allkeys-lru" in running.log.read_text()
+        status, log = end_of_gateway(kafka, section, tmp_path)
+        assert status == 78
+        assert "allkeys-lru" in log
     finally:
         embedded.stop(redis)
