@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import msgspec
+
 from trainer import step
 
 NEEDS = ("freeze", "quantise")
@@ -22,7 +24,8 @@ def export(run: step.Run, directory: Path) -> step.Metrics:
     for candidate in quantise.read_candidates(run):
         target = directory / candidate.name
         source = run.directory / candidate.checkpoint
-        converter.convert(source, target, candidate.quantiser, candidate.block, run.rule.quant)
+        bits = msgspec.structs.replace(run.rule.quant, quant_bit=candidate.bits, lm_quant_bit=candidate.head_bits)
+        converter.convert(source, target, candidate.quantiser, candidate.block, bits)
         converter.check_no_text(target, texts)
         metrics[f"{candidate.name}_bytes"] = sum(path.stat().st_size for path in target.iterdir())
         step.log.info("  %s: %d bytes", candidate.name, metrics[f"{candidate.name}_bytes"])

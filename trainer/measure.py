@@ -4,7 +4,7 @@ No rule says that more bits or fewer cuts are safer (fault M16): only what was m
 touched here; they judge the chosen one once, in the gate.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -31,7 +31,7 @@ class Score(msgspec.Struct, frozen=True, kw_only=True):
 
 def measure(run: step.Run, directory: Path) -> step.Metrics:
     """Score all candidates and write the choice."""
-    scores = [score(run, candidate) for candidate in read_candidates(run)]
+    scores = score_all(read_candidates(run), lambda candidate: score(run, candidate), run.rule.gate)
     chosen = choose(scores, run.rule.measure)
     (directory / CHOICE).write_bytes(msgspec.json.format(msgspec.json.encode(chosen)))
     metrics: step.Metrics = {"chosen": chosen.candidate.name}
@@ -40,6 +40,16 @@ def measure(run: step.Run, directory: Path) -> step.Metrics:
         del values["candidate"]
         metrics[found.candidate.name] = values
     return metrics
+
+
+def score_all(
+    candidates: Sequence[Candidate], scorer: Callable[[Candidate], Score], limits: gate.GateRule
+) -> list[Score]:
+    """Score every candidate; fallbacks only when no other keeps the limits."""
+    scores = [scorer(candidate) for candidate in candidates if not candidate.fallback]
+    if not any(keeps_limits(found, limits) for found in scores):
+        scores += [scorer(candidate) for candidate in candidates if candidate.fallback]
+    return scores
 
 
 def score(run: step.Run, candidate: Candidate) -> Score:
@@ -71,6 +81,11 @@ def score(run: step.Run, candidate: Candidate) -> Score:
         found.artefact_bytes,
     )
     return found
+
+
+def keeps_limits(found: Score, rule: gate.GateRule) -> bool:
+    """Would the gate bear this candidate's faults and accuracy, if golden samples were like those of the dev set?"""
+    return found.faults <= rule.max_fault_ratio and found.accuracy >= rule.min_accuracy
 
 
 def choose(scores: Sequence[Score], rule: MeasureRule) -> Score:

@@ -13,14 +13,19 @@ import msgspec
 
 from intentloop.errors import ContractError
 from trainer import step
-from trainer.rule import LineRule, Quantiser
+from trainer.rule import LineRule, Quantiser, QuantRule
 
 NEEDS = ("freeze", "prune", "heal")
 CANDIDATES = "candidates.json"
+FOLDED = ("awq",)  # these write a checkpoint of their own
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
-    """One artefact to make: which checkpoint (relative to the run), how rounded, and what it is compared with."""
+    """One artefact to make: which checkpoint (relative to the run), how rounded, and what it is compared with.
+
+    `bits` are those of a layer's weights, `head_bits` those of the head. A `fallback` is measured only when no other
+    candidate keeps the limits on faults and accuracy.
+    """
 
     name: str
     checkpoint: str
@@ -28,6 +33,9 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     quantiser: Quantiser
     block: int
     dropped: tuple[int, ...]
+    bits: int = 4
+    head_bits: int = 8
+    fallback: bool = False
 
 
 def quantise(run: step.Run, directory: Path) -> step.Metrics:
@@ -59,19 +67,33 @@ def quantise(run: step.Run, directory: Path) -> step.Metrics:
 
 
 def plan(dropped: Sequence[int], count: int, rule: LineRule) -> list[Candidate]:
-    """Which candidates does one pruned model give?"""
-    return [
-        Candidate(
-            name=f"drop{count}-{quantiser}{block}",
-            checkpoint=f"quantise/drop{count}-awq{block}" if quantiser == "awq" else f"heal/drop{count}",
-            reference=f"quantise/drop{count}.safetensors",
-            quantiser=quantiser,
-            block=block,
-            dropped=tuple(dropped),
-        )
-        for quantiser in rule.quant.quantisers
-        for block in rule.quant.quant_blocks
-    ]
+    """Which candidates does one pruned model give? All pairs of quantiser and block, then a plain fallback."""
+    found = [_candidate(dropped, count, (name, block), rule.quant) for name, block in _pairs(rule.quant)]
+    if rule.quant.fallback_bit > rule.quant.quant_bit:
+        plain = _candidate(dropped, count, ("rtn", rule.quant.quant_blocks[0]), rule.quant)
+        bits = rule.quant.fallback_bit
+        name = f"drop{count}-int{bits}"
+        found.append(msgspec.structs.replace(plain, name=name, bits=bits, head_bits=bits, fallback=True))
+    return found
+
+
+def _pairs(rule: QuantRule) -> list[tuple[Quantiser, int]]:
+    return [(quantiser, block) for quantiser in rule.quantisers for block in rule.quant_blocks]
+
+
+def _candidate(dropped: Sequence[int], count: int, pair: tuple[Quantiser, int], rule: QuantRule) -> Candidate:
+    quantiser, block = pair
+    folded = f"quantise/drop{count}-{quantiser}{block}"
+    return Candidate(
+        name=f"drop{count}-{quantiser}{block}",
+        checkpoint=folded if quantiser in FOLDED else f"heal/drop{count}",
+        reference=f"quantise/drop{count}.safetensors",
+        quantiser=quantiser,
+        block=block,
+        dropped=tuple(dropped),
+        bits=rule.quant_bit,
+        head_bits=rule.lm_quant_bit,
+    )
 
 
 def read_candidates(run: step.Run) -> list[Candidate]:

@@ -57,12 +57,17 @@ class PruneRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class QuantRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Candidates are all pairs of `quantisers` and `quant_blocks` on each pruned model."""
+    """Candidates are all pairs of `quantisers` and `quant_blocks` on each pruned model.
+
+    `fallback_bit` is the precision of one plain candidate more for each of them, measured only when all others break
+    the gate's limits on faults or accuracy; 0 makes none.
+    """
 
     quantisers: tuple[Quantiser, ...] = ("rtn", "hqq", "awq")
     quant_blocks: tuple[int, ...] = (64,)
     quant_bit: int = 4
     lm_quant_bit: int = 8
+    fallback_bit: int = 8
     calibration_floor_tokens: int = 4096
     awq_clip: bool = True
 

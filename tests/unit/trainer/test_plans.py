@@ -125,7 +125,26 @@ def test_among_equals_fewer_layers_win_then_the_nearest_to_full_precision() -> N
 def test_candidates_are_all_pairs_of_quantiser_and_block() -> None:
     quant = rule.QuantRule(quantisers=("rtn", "awq"), quant_blocks=(32, 64))
     names = [each.name for each in quantise.plan((2, 3), 2, rule.LineRule(quant=quant))]
-    assert names == ["drop2-rtn32", "drop2-rtn64", "drop2-awq32", "drop2-awq64"]
+    assert names == ["drop2-rtn32", "drop2-rtn64", "drop2-awq32", "drop2-awq64", "drop2-int8"]
+
+
+def test_the_fallback_has_eight_bits_throughout_and_needs_no_calibration() -> None:
+    fallback = quantise.plan((2,), 1, rule.LineRule())[-1]
+    assert (fallback.fallback, fallback.quantiser, fallback.bits, fallback.head_bits) == (True, "rtn", 8, 8)
+    assert fallback.checkpoint == "heal/drop1"
+    whole = rule.QuantRule(quant_bit=8)
+    assert not any(each.fallback for each in quantise.plan((2,), 1, rule.LineRule(quant=whole)))
+
+
+@pytest.mark.parametrize(("accuracy", "faults", "asked"), [(0.9, 0.05, 1), (0.9, 0.06, 2), (0.49, 0.0, 2)])
+def test_a_fallback_is_measured_only_when_no_other_keeps_the_limits(accuracy: float, faults: float, asked: int) -> None:
+    usual = scored("w4", accuracy, 0.1)
+    usual = msgspec.structs.replace(usual, faults=faults)
+    other = scored("int8", 0.8, 0.0)
+    spare = msgspec.structs.replace(other.candidate, fallback=True)
+    known = {"w4": usual, "int8": msgspec.structs.replace(other, candidate=spare)}
+    scores = measure.score_all([usual.candidate, spare], lambda each: known[each.name], rule.LineRule().gate)
+    assert [score.candidate.name for score in scores] == ["w4", "int8"][:asked]
 
 
 def test_published_parameters_are_the_defaults() -> None:
