@@ -30,9 +30,11 @@ class DriftScored(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class IntentDrifted(msgspec.Struct, frozen=True, kw_only=True):
-    """A user's semantic labels moved away from those of the last inference (key: user; one message an envelope).
+    """A user left the intent that was stated last (key: user; one message an envelope).
 
-    Nobody should act on an intent that was stated before it; none of them lives longer than until `stale_until_ms`.
+    Either semantic labels moved away from those of the last inference (`scores`), or the model itself said 闲逛 while
+    others could still act on a trigger (no scores). Nobody should act on an intent that was stated before it; none of
+    them lives longer than until `stale_until_ms`.
     """
 
     id: str

@@ -16,7 +16,16 @@ from intentloop.drift import Drift, DriftRule, Tracker
 from intentloop.events import Behaviour, Envelope, Inference, InferenceSkipped
 from intentloop.facts import DeadLetter, DriftScored, IntentDrifted, IntentTriggered, SamplePicked
 from intentloop.ids import derived
-from intentloop.inference import InferenceRule, Occasion, Verdict, fleet_counts, judge, sample_fact, trigger_fact
+from intentloop.inference import (
+    InferenceRule,
+    Occasion,
+    Verdict,
+    ends_trigger,
+    fleet_counts,
+    judge,
+    sample_fact,
+    trigger_fact,
+)
 from intentloop.picks import PickRule, Spending, choose, class_spent_in, spend, spent_in
 from intentloop.refusal import Source, dead_letter
 from intentloop.timeline import Timed, TimeRule
@@ -81,6 +90,7 @@ class _Work:
         self.scores: list[DriftScored] = []
         self.before: tuple[int, ...] = ()
         self.after: tuple[int, ...] = ()
+        self.stale_from_ms = 0
         self.triggered: list[IntentTriggered] = []
         self.picked: list[SamplePicked] = []
         self.dead: list[DeadLetter] = []
@@ -142,7 +152,7 @@ class _Work:
         if not self.armed:
             return
         self.armed, self.before, self.after = False, self.track.reference, tuple(self.track.labels)
-        self.live = msgspec.structs.replace(self.live, stale=True)
+        self.live, self.stale_from_ms = msgspec.structs.replace(self.live, stale=True), ts_ms
         self.counts["drifts"] += 1
         self.scores.append(
             DriftScored(
@@ -164,6 +174,8 @@ class _Work:
         verdict = judge(event, timed.ts_ms, self.live, self.tops, self.rule.inference)
         self.counts.update(verdict.counts)
         self.counts.update(fleet_counts(event, verdict))
+        if ends_trigger(verdict, timed.ts_ms, self.live, self.rule.inference):
+            self.stale_from_ms = timed.ts_ms
         occasion = Occasion(event, timed.ts_ms, self.envelope)
         self.trigger(occasion, timed.index, verdict)
         self.pick(occasion, timed.index, verdict)
@@ -212,14 +224,14 @@ class _Work:
             self.tops,
         )
         drifted = None
-        if self.scores:
+        if self.stale_from_ms:
             drifted = IntentDrifted(
                 id=self.new_id("drift", 0),
                 user_id=self.envelope.user_id,
                 scores=tuple(self.scores),
                 before=self.before,
                 after=self.after,
-                stale_until_ms=self.scores[-1].ts_ms + self.rule.inference.trigger_ttl_ms,
+                stale_until_ms=self.stale_from_ms + self.rule.inference.trigger_ttl_ms,
             )
         packed = tuple(self.triggered), tuple(self.picked), tuple(self.dead)
         return Folded(state, drifted, *packed, self.counts, self.spending)

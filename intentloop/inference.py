@@ -85,6 +85,17 @@ def judge(event: Inference, ts_ms: int, live: LiveIntent, tops: tuple[int, ...],
     return Verdict(said=said, reasons=reasons, counts=(f"intent_{said.intent}",), live=now, tops=known)
 
 
+def ends_trigger(verdict: Verdict, ts_ms: int, live: LiveIntent, rule: InferenceRule) -> bool:
+    """Does this inference take back a trigger that others may still act on? 闲逛 is no trigger, but the newest intent."""
+    return (
+        isinstance(verdict.said, Answer)
+        and verdict.said.intent not in TRIGGERS
+        and live.name in TRIGGERS
+        and not live.stale  # a drift took it back before
+        and ts_ms < live.ts_ms + rule.trigger_ttl_ms
+    )
+
+
 def _fault_reasons(fault: AnswerFault) -> tuple[Reason, ...]:
     return ("ungrounded",) if fault.kind == "ungrounded" else ("format_fault",)
 

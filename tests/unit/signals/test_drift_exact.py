@@ -121,3 +121,33 @@ def assert_components(score: DriftScored, parts: tuple[float, float, float]) -> 
 def test_a_drift_makes_the_live_intent_stale_and_the_same_goods_do_not() -> None:
     assert drifted("e").state.live.stale
     assert not drifted("e", second=TENT).state.live.stale
+
+
+def browsing_after(gap_ms: int, name: str = "比价犹豫|帐篷") -> Folded:
+    said, later = inference("i1", name), inference("i2", "闲逛", ts_ms=NOW_MS + gap_ms)
+    rule = FoldRule(pick=PickRule(random_ratio=0.0))
+    return run(envelope(said), envelope(later, received_ms=NOW_MS + gap_ms + 1_000), rule=rule)
+
+
+def test_a_phone_that_says_browsing_takes_back_its_live_trigger() -> None:
+    folded = browsing_after(60_000)
+    assert folded.drifted is not None
+    assert (folded.drifted.id, folded.drifted.user_id, folded.drifted.scores) == ("drift-3-18-0", "u1", ())
+    assert folded.drifted.stale_until_ms == NOW_MS + 60_000 + 30 * 60_000
+    assert folded.counts["drifts"] == 0
+    assert browsing_after(30 * 60_000 - 1).drifted is not None
+    assert browsing_after(30 * 60_000).drifted is None, "it had expired"
+    assert browsing_after(60_000, "闲逛").drifted is None, "nothing to take back"
+    assert browsing_after(60_000, "!!!!!!!!").drifted is None, "no intent was stated"
+
+
+def test_an_intent_stated_after_browsing_in_one_envelope_outlives_what_was_taken_back() -> None:
+    said = [
+        inference("i1", "比价犹豫|帐篷"),
+        inference("i2", "闲逛", ts_ms=NOW_MS + 1),
+        inference("i3", "比价犹豫|帐篷", ts_ms=NOW_MS + 2),
+    ]
+    folded = run(envelope(*said))
+    assert folded.drifted is not None
+    first, second = (trigger.data.expires_at_ms for trigger in folded.triggered)
+    assert first < folded.drifted.stale_until_ms < second
