@@ -86,7 +86,7 @@ def judge(event: Inference, ts_ms: int, live: LiveIntent, tops: tuple[int, ...],
 
 
 def ends_trigger(verdict: Verdict, ts_ms: int, live: LiveIntent, rule: InferenceRule) -> bool:
-    """Does this inference take back a trigger that others may still act on? 闲逛 is no trigger, but the newest intent."""
+    """Does this inference take back a trigger that others may still act on? 闲逛 is none, but the newest intent."""
     return (
         isinstance(verdict.said, Answer)
         and verdict.said.intent not in TRIGGERS
