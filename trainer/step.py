@@ -23,6 +23,7 @@ from typing import Any
 import msgspec
 
 from intentloop.errors import ContractError
+from trainer import check
 from trainer.rule import LineRule
 
 Metrics = dict[str, Any]  # plain JSON values
@@ -60,6 +61,14 @@ class StepManifest(msgspec.Struct, frozen=True, kw_only=True):
     metrics: Metrics
     seconds: float
     peak_bytes: int
+    checks: tuple[check.Check, ...] = ()
+
+
+class Findings(msgspec.Struct, frozen=True):
+    """What a step found out: metrics, and what must hold of its result."""
+
+    metrics: Metrics
+    checks: tuple[check.Check, ...]
 
 
 class Run:
@@ -100,7 +109,7 @@ class Run:
         return found.metrics
 
 
-Work = Callable[[Run, Path], Metrics]
+Work = Callable[[Run, Path], Metrics | Findings]
 
 
 def start(directory: Path, spec: RunSpec, rule: LineRule) -> Run:
@@ -130,12 +139,14 @@ def input_hashes(run: Run, needs: tuple[str, ...]) -> dict[str, str]:
 
 
 def perform(run: Run, name: str, needs: tuple[str, ...], work: Work) -> Path:
-    """Do one step: throw away what is half-written, work, and write the manifest last.
+    """Do one step: throw away what is half-written, work, and write the manifest last if what must hold does.
 
     A lock on the run keeps a step that outlived its killed parent and its successor apart: the later one waits.
 
     Returns:
         The step's directory.
+    Raises:
+        ContractError: a check of the step does not hold.
     """
     with (run.directory / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -151,7 +162,9 @@ def _perform(run: Run, name: str, needs: tuple[str, ...], work: Work) -> Path:
     directory.mkdir(parents=True)
     log.info("%s: started", name)
     started = time.monotonic()
-    metrics = work(run, directory)
+    found = work(run, directory)
+    metrics, checks = (found.metrics, found.checks) if isinstance(found, Findings) else (found, ())
+    check.require(checks, f"step {name} of {run.directory}")
     manifest = StepManifest(
         name=name,
         inputs=inputs,
@@ -160,6 +173,7 @@ def _perform(run: Run, name: str, needs: tuple[str, ...], work: Work) -> Path:
         metrics=metrics,
         seconds=round(time.monotonic() - started, 3),
         peak_bytes=peak_bytes(),
+        checks=checks,
     )
     write_atomically(directory / MANIFEST, msgspec.json.format(msgspec.json.encode(manifest)))
     log.info("%s: done in %.1f s", name, manifest.seconds)
@@ -167,12 +181,31 @@ def _perform(run: Run, name: str, needs: tuple[str, ...], work: Work) -> Path:
 
 
 def main(name: str, needs: tuple[str, ...], work: Work) -> None:
-    """Run one step of the run directory that the command line names."""
+    """Run one step of the run directory that the command line names; its lines go to `logs/<step>.log`, too.
+
+    Started by `accelerate launch`, the first process performs the step and the others only lend a hand.
+    """
     prepare_process()
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", stream=sys.stderr)
     if len(sys.argv) != 2:
         raise SystemExit(f"usage: python -m trainer.{name} RUN_DIRECTORY")
-    perform(Run(Path(sys.argv[1])), name, needs, work)
+    run = Run(Path(sys.argv[1]))
+    if leads():
+        log_to(run.directory / "logs" / f"{name}.log")
+        perform(run, name, needs, work)
+    elif not is_done(run, name, needs):
+        work(run, run.step(name))
+
+
+def leads() -> bool:
+    """Is this the process that writes? Of several on one step only the first does."""
+    return os.environ.get("RANK", "0") == "0"
+
+
+def log_to(path: Path) -> None:
+    """Send this process's lines to standard error and, after what is there, to a file."""
+    path.parent.mkdir(exist_ok=True)
+    handlers: list[logging.Handler] = [logging.StreamHandler(sys.stderr), logging.FileHandler(path, encoding="utf-8")]
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", handlers=handlers)
 
 
 def prepare_process() -> None:

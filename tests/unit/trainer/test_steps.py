@@ -1,0 +1,124 @@
+"""How steps keep their promises: checks in the manifest, logs, kills at every step, one process at a time."""
+
+import os
+import signal
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from intentloop.errors import ContractError
+from intentloop.gate import Evidence, Release
+from intentloop.release import Interval
+from trainer import check, dataset, judge, rule, run, step
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> step.Run:
+    (tmp_path / "inputs").mkdir(parents=True)
+    for name in ("training", "golden"):
+        dataset.write(tmp_path / "inputs" / f"{name}.jsonl", [])
+    return step.start(tmp_path, step.RunSpec(number=2, base="", base_name=""), rule.LineRule())
+
+
+@pytest.mark.parametrize(
+    ("promise", "holds"),
+    [
+        (check.at_most("a", 1e-3, 1e-3), True),
+        (check.at_most("a", 0.0011, 1e-3), False),
+        (check.at_least("a", 1.0, 1.0), True),
+        (check.at_least("a", 0.99, 1.0), False),
+        (check.at_most("a", float("nan"), 1.0), False),
+        (check.at_least("a", float("nan"), 1.0), False),
+    ],
+)
+def test_a_promise_includes_its_limit_and_no_number_that_is_none(promise: check.Check, holds: bool) -> None:
+    assert promise.holds is holds
+
+
+def test_what_must_hold_is_recorded_with_value_and_limit(made: step.Run) -> None:
+    promises = (check.at_most("users in two parts", 0, 0), check.at_least("train samples", 30, 20))
+    step.perform(made, "freeze", run.needs("freeze"), lambda one, into: step.Findings({"train": 30}, promises))
+    manifest = made.manifest("freeze")
+    assert manifest is not None
+    assert (manifest.metrics, manifest.checks) == ({"train": 30}, promises)
+
+
+def test_a_broken_promise_stops_the_line_and_leaves_no_manifest(made: step.Run) -> None:
+    broken = (check.at_least("train samples", 30, 20), check.at_most("users in two parts", 2, 0))
+    with pytest.raises(ContractError, match="users in two parts is 2, must be at most 0"):
+        step.perform(made, "freeze", run.needs("freeze"), lambda one, into: step.Findings({}, broken))
+    assert made.manifest("freeze") is None
+    assert run.next_step(made) == "freeze"
+
+
+SLEEPER = """
+import sys, time
+from pathlib import Path
+from trainer import step
+def work(one, into):
+    (into / "half").write_text("x")
+    print("working", flush=True)
+    time.sleep(60)
+    return {}
+step.perform(step.Run(Path(sys.argv[1])), sys.argv[2], tuple(sys.argv[3:]), work)
+"""
+
+
+def _kill_in_the_middle(made: step.Run, name: str) -> None:
+    arguments = [sys.executable, "-c", SLEEPER, str(made.directory), name, *run.needs(name)]
+    with subprocess.Popen(arguments, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"working\n"
+        os.kill(process.pid, signal.SIGKILL)
+
+
+def test_a_run_killed_in_any_step_goes_on_at_that_step(made: step.Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    sure = Interval(value=1.0, low=0.9, high=1.0, samples=100)
+    monkeypatch.setattr(judge, "read_decision", lambda one: Release((), Evidence(accuracy=sure, faults=sure)))
+    done: list[str] = []
+
+    def work(one: step.Run, into: Path) -> step.Metrics:
+        done.append(into.name)
+        return {}
+
+    for name in run.STEPS:
+        _kill_in_the_middle(made, name)
+        assert (made.step(name) / "half").exists()
+        assert run.next_step(made) == name
+        step.perform(made, name, run.needs(name), work)
+        assert not (made.step(name) / "half").exists()
+    assert done == list(run.STEPS)
+    assert run.next_step(made) is None
+
+
+def test_two_processes_on_one_step_take_turns_and_the_later_has_nothing_left_to_do(made: step.Run) -> None:
+    program = SLEEPER.replace("time.sleep(60)", "time.sleep(0.5)")
+    arguments = [sys.executable, "-c", program, str(made.directory), "freeze", *run.needs("freeze")]
+    with ThreadPoolExecutor(2) as pool:
+        both = list(pool.map(lambda _: subprocess.run(arguments, capture_output=True, check=True), range(2)))
+    assert sorted(process.stdout for process in both) == [b"", b"working\n"]
+
+
+def test_a_steps_lines_are_kept_in_the_run(made: step.Run, tmp_path: Path) -> None:
+    code = "import sys; from trainer import step; step.main('freeze', ('inputs/training.jsonl',), lambda one, into: {})"
+    for _ in range(2):  # a step that is taken up again appends
+        subprocess.run([sys.executable, "-c", code, str(made.directory)], check=True, stderr=subprocess.DEVNULL)
+        (made.step("freeze") / step.MANIFEST).unlink()
+    lines = (made.directory / "logs" / "freeze.log").read_text(encoding="utf-8").splitlines()
+    assert [line.split(" ", 2)[2].split(" in ")[0] for line in lines] == ["freeze: started", "freeze: done"] * 2
+
+
+def test_of_several_processes_on_a_step_only_the_first_writes(made: step.Run, tmp_path: Path) -> None:
+    code = (
+        "import sys, pathlib; from trainer import step\n"
+        "def work(one, into): pathlib.Path(sys.argv[1], f'helped-{step.leads()}').touch(); return {}\n"
+        "step.main('freeze', ('inputs/training.jsonl',), work)"
+    )
+    helper = {**os.environ, "RANK": "1"}
+    subprocess.run([sys.executable, "-c", code, str(made.directory)], check=True, env=helper)
+    assert (tmp_path / "helped-False").exists()
+    assert not made.step("freeze").exists()
+    assert not (tmp_path / "logs").exists()
