@@ -1,13 +1,15 @@
-"""Influence: how much does each block change what passes through it? BI = 1 − E[cos(h_in, h_out)].
+"""Influence: how much does each block matter? The lowest are the first to be left out.
 
-Measured over every token of the calibration prompts with their answers, by hooks and a running mean: no block's states
-are kept, so memory does not grow with depth. The last block is measured before the final norm, unlike the list of
-hidden states that transformers returns.
+The rule names the criterion, and all of them answer the same way: one number a block, in the order of the blocks. By
+default it is block influence, BI = 1 − E[cos(h_in, h_out)], over every token of the calibration prompts with their
+answers. `block_influence` takes it by hooks and a running sum, so no block's states are kept and memory does not grow
+with depth. The last block is measured before the final norm, unlike the list of hidden states that transformers
+returns. The others are for comparison and are in `influence_criteria.py`.
 
 Source: ShortGPT (arXiv 2403.03853), formula 1.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +18,12 @@ from trainer import step
 if TYPE_CHECKING:
     import torch
 
+    from trainer.dataset import Encoded
+    from trainer.rule import InfluenceCriterion
+
 NEEDS = ("freeze", "merge")
+
+Change = Callable[["torch.Tensor"], "torch.Tensor"]  # cosines (1, tokens) -> how much each token was changed
 
 
 def influence(run: step.Run, directory: Path) -> step.Metrics:
@@ -25,18 +32,42 @@ def influence(run: step.Run, directory: Path) -> step.Metrics:
 
     model, words = checkpoint.load(run.step("merge")), checkpoint.tokenizer(run.step("merge"))
     samples = dataset.encode(words, dataset.read(run.step("freeze") / "calibration.jsonl"), run.rule.tune.cutoff_len)
+    criterion = run.rule.prune.influence_criterion
+    return {
+        "criterion": criterion,
+        "scores": score_blocks(model, samples, criterion),
+        "tokens": sum(len(sample.input_ids) for sample in samples),
+    }
+
+
+def score_blocks(model: Any, samples: Sequence["Encoded"], criterion: "InfluenceCriterion") -> list[float]:
+    """How much does each block of `model` matter, by this criterion? The lowest matters least."""
+    from trainer import influence_criteria
+
     rows = [sample.input_ids for sample in samples]
-    return {"block_influence": block_influence(model, rows), "tokens": sum(len(row) for row in rows)}
+    if criterion == "block":
+        return block_influence(model, rows)
+    if criterion == "angular":
+        return mean_change(model, rows, influence_criteria.angle)
+    if criterion == "perplexity":
+        return influence_criteria.losses_without(model, samples)
+    return influence_criteria.taylor(model, samples)
 
 
 def block_influence(model: Any, rows: Sequence[Sequence[int]]) -> list[float]:
-    """How much does each block of `model` change its input, averaged over all tokens of all rows?"""
+    """How much does each block of `model` change its input's direction, averaged over all tokens of all rows?"""
+    return mean_change(model, rows, lambda cosines: 1 - cosines)
+
+
+def mean_change(model: Any, rows: Sequence[Sequence[int]], change: Change) -> list[float]:
+    """What is the mean of `change` over all tokens of all rows, for each block? One forward pass."""
     import torch
 
     layers = model.model.layers
     sums = torch.zeros(len(layers), dtype=torch.float64)
     hooks = [
-        layer.register_forward_hook(_observer(sums, index), with_kwargs=True) for index, layer in enumerate(layers)
+        layer.register_forward_hook(_observer(sums, index, change), with_kwargs=True)
+        for index, layer in enumerate(layers)
     ]
     try:
         with torch.no_grad():
@@ -48,14 +79,14 @@ def block_influence(model: Any, rows: Sequence[Sequence[int]]) -> list[float]:
     return (sums / sum(len(row) for row in rows)).tolist()
 
 
-def _observer(sums: "torch.Tensor", index: int) -> Any:
+def _observer(sums: "torch.Tensor", index: int, change: Change) -> Any:
     import torch
 
     def observe(layer: Any, inputs: Any, keywords: Any, output: Any) -> None:
         before = inputs[0] if inputs else keywords["hidden_states"]
         after = output[0] if isinstance(output, tuple) else output  # (1, tokens, hidden)
-        cosine = torch.nn.functional.cosine_similarity(before.float(), after.float(), dim=-1)
-        sums[index] += (1 - cosine).double().sum()
+        cosines = torch.nn.functional.cosine_similarity(before.float(), after.float(), dim=-1)
+        sums[index] += change(cosines).double().sum().cpu()
 
     return observe
 

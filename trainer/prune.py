@@ -21,7 +21,7 @@ def prune(run: step.Run, directory: Path) -> step.Metrics:
     """Write `drop<K>/` for every K of the rule, each checked with and without cache and reloaded."""
     from trainer import checkpoint, dataset
 
-    scores = run.metrics("influence")["block_influence"]
+    scores = run.metrics("influence")["scores"]
     samples = dataset.read(run.step("freeze") / "dev.jsonl")[:CHECKED_PROMPTS]
     prompts = [dataset.prompt_text(sample) for sample in samples]
     metrics: step.Metrics = {}

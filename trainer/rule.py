@@ -12,6 +12,7 @@ import msgspec
 from intentloop.errors import ContractError
 from intentloop.gate import GateRule
 
+InfluenceCriterion = Literal["block", "angular", "perplexity", "taylor"]
 Quantiser = Literal["rtn", "hqq", "awq"]
 
 
@@ -49,6 +50,7 @@ class SplitRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 class PruneRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`layers_to_drop` lists how many; each is healed and measured. 0 keeps all. `healing` is LoRA or distillation."""
 
+    influence_criterion: InfluenceCriterion = "block"
     layers_to_drop: tuple[int, ...] = (4, 6, 8)
     healing: Literal["lora", "distil"] = "lora"
     heal_epochs: float = 3
