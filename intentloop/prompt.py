@@ -13,24 +13,25 @@ from intentloop.ids import content_digest
 
 VERSION = "p1"
 
-SYSTEM = (
-    "根据用户行为序列判断购买意图并提取核心关键信息\n"
-    "意图分类:\n"
+PARTS = {  # of the system prompt, by name, in their order; `intentloop ablate` says what each is worth
+    "task": "根据用户行为序列判断购买意图并提取核心关键信息",
+    "intents": "意图分类:\n"
     "闲逛:无主动购物信号,或跨多个无关品类随意浏览无场景主线\n"
     "比价犹豫:同品类内商品对比\n"
-    "场景购物:同一大类下跨子品类围绕统一场景选购(如厨房/露营)\n"
-    "类目说明:\n"
-    "序列中 cat:大类.子类.孙类 为商品类目层级,首段为顶级大类。\n"
-    "判定参考:多个无关大类→闲逛;同一大类跨子类→场景购物;同一完整类目重复→比价犹豫\n"
-    "输出格式:\n"
+    "场景购物:同一大类下跨子品类围绕统一场景选购(如厨房/露营)",
+    "categories": "类目说明:\n序列中 cat:大类.子类.孙类 为商品类目层级,首段为顶级大类。",
+    "criteria": "判定参考:多个无关大类→闲逛;同一大类跨子类→场景购物;同一完整类目重复→比价犹豫",
+    "format": "输出格式:\n"
     '- 闲逛: 仅输出"闲逛"\n'
     '- 比价犹豫: 输出"比价犹豫|关键词1;关键词2;..."\n'
-    '- 场景购物: 输出"场景购物|关键词1;关键词2;..."\n'
-    "关键词规则:\n"
+    '- 场景购物: 输出"场景购物|关键词1;关键词2;..."',
+    "keywords": "关键词规则:\n"
     "- 3-6个,首位为主品类(比价犹豫)或主场景(场景购物)\n"
     "- 简短名词或形容词,2-6字\n"
-    "- 按重要性降序排列"
-)
+    "- 按重要性降序排列",
+}
+
+SYSTEM = "\n".join(PARTS.values())
 
 HEAD, ARROW = "【行为序列】", " → "  # of a sequence, and between its behaviours
 END = "<|im_end|>"  # ends each turn; the last token that training supervises
@@ -87,11 +88,12 @@ def render(sequence: str, system: str = SYSTEM) -> str:
 
     Source: the chat template of Qwen/Qwen3-0.6B with `enable_thinking=False`; a test holds the two byte-equal.
     """
-    return (
-        f"<|im_start|>system\n{system}<|im_end|>\n"
-        f"<|im_start|>user\n{sequence}<|im_end|>\n"
-        "<|im_start|>assistant\n<think>\n\n</think>\n\n"
-    )
+    return f"{opening(system)}{sequence}<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
+
+
+def opening(system: str = SYSTEM) -> str:
+    """Which characters does every prompt begin with, whatever the shopper did? An engine may keep what it read here."""
+    return f"<|im_start|>system\n{system}<|im_end|>\n<|im_start|>user\n"
 
 
 def answer_text(intent: str, keywords: Sequence[str]) -> str:

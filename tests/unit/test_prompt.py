@@ -33,6 +33,17 @@ def test_the_rendered_prompt_is_qwens_markup_with_thinking_off() -> None:
     )
 
 
+def test_released_models_know_these_bytes() -> None:
+    assert (prompt.VERSION, prompt.digest("")) == ("p1", "6713f95a95549787fa81d9c3ad47037a"), (
+        "another text, another name"
+    )
+
+
+def test_every_prompt_begins_with_the_opening() -> None:
+    assert prompt.render("x").startswith(prompt.opening() + "x")
+    assert prompt.render("x", "s").startswith(prompt.opening("s") + "x")
+
+
 def test_an_answer_without_keywords_is_the_intent_alone() -> None:
     assert prompt.answer_text("闲逛", ()) == "闲逛"
     assert prompt.answer_text("比价犹豫", ("帐篷", "露营")) == "比价犹豫|帐篷;露营"

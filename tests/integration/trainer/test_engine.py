@@ -1,14 +1,17 @@
 """The door to MNN: the same bytes give the same answer, whatever else happened to the engine."""
 
+import json
+import shutil
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from intentloop import prompt
 from intentloop.errors import ContractError
 from trainer import checkpoint, dataset, tiny_corpus
-from trainer.engine import Engine
+from trainer.engine import REUSE, Engine
 
 from .conftest import BASE
 
@@ -30,6 +33,60 @@ def test_counters_are_of_one_call(engine: Engine) -> None:
     replies = [engine.answer(PROMPTS[0]) for _ in range(3)]
     assert len({(reply.prompt_tokens, reply.output_tokens) for reply in replies}) == 1
     assert all(0 < reply.ttft_ms <= reply.total_ms for reply in replies)
+
+
+class Spy:
+    """The engine's inner object, which notes how many tokens it is fed."""
+
+    def __init__(self, inner: Any, fed: list[int]) -> None:
+        self._inner, self._fed, self._c_obj = inner, fed, self
+
+    def generate(self, ids: list[int], count: int) -> Any:
+        self._fed.append(len(ids))
+        return self._inner._c_obj.generate(ids, count)
+
+    def erase_history(self, start: int, end: int) -> None:
+        self._inner._c_obj.erase_history(start, end)
+
+    def get_current_history(self) -> Any:
+        return self._inner._c_obj.get_current_history()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+@pytest.fixture(scope="module")
+def reusing(first: Path) -> Engine:
+    return Engine(first, reuse=True)
+
+
+def test_an_engine_that_keeps_the_system_prompt_says_the_same_and_reads_less(engine: Engine, reusing: Engine) -> None:
+    fed: list[int] = []
+    before = [engine.answer(text) for text in PROMPTS]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reusing, "_model", Spy(reusing._model, fed))
+        after = [reusing.answer(text) for text in PROMPTS]
+    kept = len(engine.tokens(prompt.opening()))
+    assert [reply.text for reply in after] == [reply.text for reply in before]
+    assert [reply.prompt_tokens for reply in after] == [reply.prompt_tokens for reply in before]
+    assert fed == [reply.prompt_tokens - kept for reply in before]
+
+
+def test_a_prompt_with_another_beginning_is_read_whole(engine: Engine, reusing: Engine) -> None:
+    other = prompt.render("【行为序列】搜索(帐篷)", system="另一个")
+    for text in (PROMPTS[0], other, PROMPTS[1], other, PROMPTS[2]):
+        assert reusing.answer(text).text == engine.answer(text).text
+    assert (reusing.forced_logits(PROMPTS[3], "闲逛") == engine.forced_logits(PROMPTS[3], "闲逛")).all()
+    assert reusing.answer(PROMPTS[4]).text == engine.answer(PROMPTS[4]).text
+
+
+def test_an_artefact_says_itself_whether_the_system_prompt_is_kept(first: Path, tmp_path: Path) -> None:
+    shutil.copytree(first, tmp_path / "release")
+    path = tmp_path / "release" / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_bytes()), REUSE: True}))
+    assert Engine(tmp_path / "release")._opening
+    assert not Engine(tmp_path / "release", reuse=False)._opening
+    assert not Engine(first, reuse=False)._opening
 
 
 def test_threads_take_turns(engine: Engine) -> None:
