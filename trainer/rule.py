@@ -13,6 +13,7 @@ from intentloop.errors import ContractError
 from intentloop.gate import GateRule
 
 InfluenceCriterion = Literal["block", "angular", "perplexity", "taylor"]
+Healing = Literal["lora", "distil", "both"]
 Quantiser = Literal["rtn", "hqq", "awq"]
 
 
@@ -48,11 +49,14 @@ class SplitRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class PruneRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`layers_to_drop` lists how many; each is healed and measured. 0 keeps all. `healing` is LoRA or distillation."""
+    """`layers_to_drop` lists how many; each is healed and measured. 0 keeps all. `healing` is LoRA or distillation.
+
+    `both` tries each and keeps the better one by the device engine.
+    """
 
     influence_criterion: InfluenceCriterion = "block"
     layers_to_drop: tuple[int, ...] = (4, 6, 8)
-    healing: Literal["lora", "distil"] = "lora"
+    healing: Healing = "lora"
     heal_epochs: float = 3
     distil_alpha: float = 0.9
     distil_temperature: float = 1.0
@@ -62,13 +66,15 @@ class QuantRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """Candidates are all pairs of `quantisers` and `quant_blocks` on each pruned model.
 
     `fallback_bit` is the precision of one plain candidate more for each of them, measured only when all others break
-    the gate's limits on faults or accuracy; 0 makes none.
+    the gate's limits on faults or accuracy; 0 makes none. `lm_quant_bits` lists head precisions to try, none means
+    `lm_quant_bit` alone.
     """
 
     quantisers: tuple[Quantiser, ...] = ("rtn", "hqq", "awq")
     quant_blocks: tuple[int, ...] = (64,)
     quant_bit: int = 4
     lm_quant_bit: int = 8
+    lm_quant_bits: tuple[int, ...] = ()
     fallback_bit: int = 8
     calibration_floor_tokens: int = 4096
     awq_clip: bool = True
@@ -85,6 +91,22 @@ class MeasureRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     stability_runs: int = 200
 
 
+class SearchRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How are hopeless candidates told early? The rules themselves are in trainer/search_race.py.
+
+    `shares` of the dev set after which the race is looked at; `confidence_z` is that of each look, 2.58 for 99 %.
+    `divergence_factor`: a sibling as small and so many times nearer to full precision makes a candidate hopeless.
+    `probe_slack` is the accuracy that another quantiser may win back against the round-to-nearest probe of a healed
+    model. `latency_runs` prefills are timed and the fastest counts, since only other work on the machine adds time.
+    """
+
+    shares: tuple[float, ...] = (0.25, 0.5)
+    confidence_z: float = 2.58
+    divergence_factor: float = 2.0
+    probe_slack: float = 0.05
+    latency_runs: int = 3
+
+
 class LineRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Everything that a run depends on besides its data and its base model."""
 
@@ -93,6 +115,7 @@ class LineRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     prune: PruneRule = PruneRule()
     quant: QuantRule = QuantRule()
     measure: MeasureRule = MeasureRule()
+    search: SearchRule = SearchRule()
     gate: GateRule = GateRule()
     min_free_bytes: int = 1_000_000_000  # what a phone must have free, on top of nothing
 
