@@ -1,7 +1,8 @@
 """Which envelopes does a phone's body become? Sound events pass, others are repaired or set aside one by one.
 
-Pure: bytes in, envelopes and dead letters out. The fast way is one strict decoder; a body or an event that it refuses
-takes the slow way through `intentloop.intake`. Not here: reading bytes, hashing keys, sending.
+Pure: bytes in, envelopes and dead letters out. Three ways, tried in this order, with equal outcomes: the whole body in
+one strict pass when nothing in it needs a second look (nearly always); event by event, each through the strict decoder;
+and what that refuses through `intentloop.intake`. Not here: reading bytes, hashing keys, sending.
 """
 
 import hashlib
@@ -25,7 +26,7 @@ EXCERPT = 512  # characters of a refused event that are kept
 _TEXTS = ("batch_id", "user_id", "device_id", "device_model", "app_version")
 _TEN_YEARS_MS = 3_660 * 86_400_000
 _FAR_MS = 4_102_444_800_000  # 2100-01-01
-_NUL = b"\\u0000"
+_ESCAPE, _ASCII_ESCAPE = b"\\", b"\\u00"  # of a NUL, or of a letter in the name of a field
 _OWN_USER, _OWN_UID = b'"user', b'"uid'
 _USER_FIELDS = re.compile(r'("(?:user_id|user|uid)"\s*:\s*)("(?:[^"\\]|\\.){0,400}"?|[^,}\]\s]{1,400})')
 
@@ -76,6 +77,7 @@ class _Posted(msgspec.Struct, frozen=True):
     items: list[object]
 
 
+_decode_whole = msgspec.json.Decoder(Envelope).decode
 _decode_batch = msgspec.json.Decoder(PhoneBatch).decode
 _decode_event: Callable[[bytes], Event] = msgspec.json.Decoder(Event).decode
 
@@ -86,6 +88,56 @@ def sort_batch(body: bytes, received_at_ms: int, hash_user: Callable[[str], str]
     Raises:
         BodyFault: the body as a whole is no batch; sending it again will not help.
     """
+    envelope = _sound_whole(body, received_at_ms, hash_user, rule)
+    if envelope is not None:
+        return Sorted((envelope,), (), (), len(envelope.events))
+    return sort_each(body, received_at_ms, hash_user, rule)
+
+
+def _sound_whole(
+    body: bytes, received_at_ms: int, hash_user: Callable[[str], str], rule: IntakeRule
+) -> Envelope | None:
+    """The envelope of a body of one user's sound events; None when anything at all must be looked at more closely."""
+    if not _is_plain(body):
+        return None
+    try:
+        posted = _decode_whole(body)
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+        return None
+    if not (0 < len(posted.events) <= MAX_EVENTS and _is_sound_head(posted, received_at_ms)):
+        return None
+    facts = intake.batch_facts(posted.device_id, posted.sent_at_ms, received_at_ms, rule)
+    if not intake.sound(posted.events, facts, rule):
+        return None
+    return _envelope(posted, hash_user(posted.user_id), received_at_ms, posted.events, ())
+
+
+def _is_plain(body: bytes) -> bool:
+    """Is no event too long, nothing escaped that matters, and the batch's own the only user that is named?"""
+    return (
+        len(body) <= MAX_EVENT_BYTES
+        and (_ESCAPE not in body or _ASCII_ESCAPE not in body)  # the first is one memchr, and nearly always true
+        and body.count(b'"user_id"') == 1
+        and b'"user"' not in body
+        and b'"uid"' not in body
+    )
+
+
+def _is_sound_head(head: Envelope, received_at_ms: int) -> bool:
+    """Would `_checked` keep the batch's own fields as they are?"""
+    return (
+        0 < len(head.batch_id) <= fields.MAX_ID
+        and 0 < len(head.user_id) <= fields.MAX_ID
+        and 0 < len(head.device_id) <= fields.MAX_ID
+        and len(head.device_model) <= fields.MAX_ID
+        and len(head.app_version) <= fields.MAX_ID
+        and 0 <= head.schema_version < fields.MAX_SEQ
+        and (head.sent_at_ms is None or fields.EARLIEST_MS <= head.sent_at_ms <= received_at_ms + _TEN_YEARS_MS)
+    )
+
+
+def sort_each(body: bytes, received_at_ms: int, hash_user: Callable[[str], str], rule: IntakeRule) -> Sorted:
+    """Look at events one by one: what is refused or repaired there never touches its neighbours."""
     posted = _read(body)
     head = _checked(posted.head, len(posted.items), received_at_ms)
     facts = intake.batch_facts(head.device_id, head.sent_at_ms, received_at_ms, rule)
@@ -108,7 +160,7 @@ def sort_batch(body: bytes, received_at_ms: int, hash_user: Callable[[str], str]
         if index not in borrowed:
             events.setdefault(user, []).append(event)
     envelopes = tuple(
-        _envelope(head, hash_user(user), received_at_ms, mine, rejected if user == head.user_id else ())
+        _envelope(head, hash_user(user), received_at_ms, tuple(mine), rejected if user == head.user_id else ())
         for user, mine in events.items()
         if mine or (rejected and user == head.user_id)
     )
@@ -176,13 +228,13 @@ def _take(item: object, facts: BatchFacts, rule: IntakeRule) -> Taken | Refused:
         return intake.take(item, facts, rule)
     if len(item) > MAX_EVENT_BYTES:
         return Refused(f"the event has {len(item)} bytes, the limit is {MAX_EVENT_BYTES}")
-    if _NUL not in item and _OWN_USER not in item and _OWN_UID not in item:
+    if _ASCII_ESCAPE not in item and _OWN_USER not in item and _OWN_UID not in item:
         try:
             event = _decode_event(item)
         except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
             pass
         else:
-            if intake.sound(event, facts, rule):
+            if intake.sound((event,), facts, rule):
                 return Taken(event)
     try:
         return intake.take(parse(item), facts, rule)
@@ -214,7 +266,11 @@ def _aside(index: int, item: object, reason: str, user_id: str) -> SetAside:
 
 
 def _envelope(
-    head: PhoneBatch, user_hash: str, received_at_ms: int, events: list[Event], rejected: tuple[Rejection, ...]
+    head: PhoneBatch | Envelope,
+    user_hash: str,
+    received_at_ms: int,
+    events: tuple[Event, ...],
+    rejected: tuple[Rejection, ...],
 ) -> Envelope:
     return Envelope(
         batch_id=head.batch_id,
@@ -225,6 +281,6 @@ def _envelope(
         schema_version=head.schema_version,
         sent_at_ms=head.sent_at_ms,
         received_at_ms=received_at_ms,
-        events=tuple(events),
+        events=events,
         rejected=rejected,
     )

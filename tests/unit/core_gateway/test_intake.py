@@ -54,7 +54,7 @@ def test_t08_and_t07_what_is_no_instant_is_refused(ts: str) -> None:
 
 def test_t07_a_clock_at_1970_is_refused_also_in_the_canonical_form() -> None:
     event = Behaviour(event_id="e", action="item_view", ts_ms=1_827)
-    assert not sound(event, FACTS, RULE)
+    assert not sound((event,), FACTS, RULE)
     assert "1827 is before 2010" in reason('{"event_id":"e","action":"item_view","ts_ms":1827}')
 
 
@@ -222,7 +222,7 @@ def test_whatever_is_sent_is_taken_soundly_or_refused_with_a_reason(raw: dict[st
     if isinstance(result, Refused):
         assert 0 < len(result.reason) <= 300
         return
-    assert sound(result.event, FACTS, RULE)
+    assert sound((result.event,), FACTS, RULE)
     assert set(result.notes) <= set(NOTES)
     encoded = msgspec.json.encode(result.event)
     assert b"\\u0000" not in encoded

@@ -1,6 +1,7 @@
 """One bad event never hurts its neighbours, and nobody's own id leaves the gateway."""
 
 import json
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.faults import BodyFault
-from gateway.sort_batch import Sorted, sort_batch
+from gateway.sort_batch import Sorted, sort_batch, sort_each
 from intentloop.events import Behaviour, Envelope
 from intentloop.intake import IntakeRule
 from intentloop.privacy import user_hash
@@ -227,3 +228,71 @@ def test_deep_nesting_inside_an_event_is_its_own_problem() -> None:
     raw = body(event(1), event(2, title="DEEP")).replace(b'"DEEP"', deep)
     found = sort(raw)
     assert (found.accepted, found.set_aside[0].index) == (1, 1)
+
+
+_CHANGES: st.SearchStrategy[dict[str, Any]] = st.sampled_from(
+    [
+        {},
+        {"title": "帐篷", "price_yuan": 5.46, "dwell_ms": 3},
+        {"title": '"user_id"'},
+        {"title": "caf\u00e9"},
+        {"title": "空调\x00"},
+        {"title": "x" * 501},
+        {"title": "x" * 70_000},
+        {"item_id": "i" * 129},
+        {"category": "c" * 201},
+        {"price_yuan": -1},
+        {"price_yuan": 1e12},
+        {"dwell_ms": -1},
+        {"seq": -1},
+        {"seq": 2**63},
+        {"ts_ms": 1827},
+        {"ts_ms": NOW_MS + 400 * 86_400_000},
+        {"event_id": ""},
+        {"user_id": "B"},
+        {"user": "user-7"},
+        {"uid": 5},
+        {"action": "live_room_enter", "room": "r1"},
+        {"kind": "inference_skipped", "check": "fatigued"},
+        {"kind": "inference", "model_version": "v", "prompt_version": "p", "read": [], "sequence_digest": "d"},
+    ]
+)
+_HEADS: st.SearchStrategy[dict[str, Any]] = st.sampled_from(
+    [
+        {},
+        {"user_id": "user_id"},
+        {"device_model": "M" * 129},
+        {"app_version": "1\x00"},
+        {"sent_at_ms": 1},
+        {"sent_at_ms": NOW_MS + 11 * 366 * 86_400_000},
+        {"schema_version": -1},
+        {"rejected": [{"index": 0, "reason": "made up"}], "received_at_ms": 5},
+        {"rejected": 1},
+        {"batch_id": ""},
+        {"device_id": "d" * 129},
+    ]
+)
+
+
+def outcome(sorted_by: Callable[..., Sorted], raw: bytes) -> Sorted | tuple[int, str]:
+    try:
+        return sorted_by(raw, NOW_MS, hash_user, IntakeRule())
+    except BodyFault as found:
+        return found.status, found.reason
+
+
+@given(st.lists(_CHANGES, max_size=5), _HEADS, st.booleans())
+def test_a_body_in_one_pass_ends_as_it_does_event_by_event(
+    changes: list[dict[str, Any]], head: dict[str, Any], raw_utf8: bool
+) -> None:
+    events = [event(number, answer="闲逛", **change) for number, change in enumerate(changes)]
+    raw = body(*events, **head)
+    if raw_utf8:
+        raw = json.dumps(json.loads(raw), ensure_ascii=False).encode("utf-8", "replace")
+    assert outcome(sort_batch, raw) == outcome(sort_each, raw)
+
+
+def test_a_key_in_disguise_is_still_another_account() -> None:
+    raw = body(event(1, title="验孕棒"), event(2, user_id="B")).replace(b'"user_id": "B"', b'"\\u0075ser_id": "B"')
+    assert raw.count(b'"user_id"') == 1
+    assert len(sort(raw).envelopes) == 2
