@@ -98,7 +98,7 @@ class Tracker:
             return STILL
         old_entropy, new_log, new_scale, mixed_log, mixed_scale = self._terms
         new_entropy = new_log - self._new_sum / new_scale
-        mixed = mixed_log - self._mixed_sum / mixed_scale
+        mixed = mixed_log - float(self._mixed_sum) / mixed_scale  # rounded as compiled code rounds it
         unit = _unit(rule.log_base, self._named)
         entropy_change = abs(new_entropy - old_entropy) / unit
         jaccard_distance = 1.0 - self._shared / self._named

@@ -1,22 +1,25 @@
 """What do we remember of one user? Recent labels, what the last inference saw, and which events were counted already.
 
-One frozen value per user, packed as a MessagePack array: Redis holds millions of them, so ids and labels are kept as
-short hashes. Not here: what an envelope does to it (`fold.py`), or where it is stored (`adapters/state_store.py`).
+One frozen value per user, packed tightly: Redis holds millions of them, so ids and labels are kept as short codes.
+Not here: what an envelope does to it (`fold.py`), or where it is stored (`adapters/state_store.py`).
 """
 
 from collections.abc import Sequence
 from functools import lru_cache
-from hashlib import blake2b
+from itertools import chain
 from struct import Struct
 
 import msgspec
 
 from intentloop import compress
+from intentloop.errors import ContractError
 from intentloop.events import Behaviour
 from intentloop.ids import label_code
 from intentloop.timeline import Clock
 
-ID_BYTES = 5  # 40 bits: two of 208 remembered ids of a user meet by chance once in 2e10 events
+CODE_BYTES = 5  # 39 bits: a new id meets one of a user's 208 by chance once in 3e9 events
+CODE_PRIME = 0x9E3779B99D  # below 256 ** CODE_BYTES, and near no power of 256, which would fold texts onto themselves
+THING_PRIME = 0x9E3779B1  # the same for 32 bits
 MAX_IDS = 208  # more than `events.MAX_EVENTS`, so that a whole batch sent again is recognised
 MAX_RECENT = 12  # things seen within the debounce window
 MAX_TOPS = 16  # top categories that this user's inferences have read
@@ -35,11 +38,11 @@ class LiveIntent(msgspec.Struct, frozen=True, array_like=True, gc=False):
     category: str = ""
 
 
-class UserState(msgspec.Struct, frozen=True, array_like=True):
+class UserState(msgspec.Struct, frozen=True):
     """All that survives between two envelopes of one user.
 
-    `seen` holds `ID_BYTES` per event id, oldest first. `recent` holds (thing, time) pairs for the debounce. `labels` is
-    the current window and `reference` that of the last inference, newest last. `armed`: the next drift may fire.
+    `seen` holds `CODE_BYTES` per event id, oldest first. `recent` holds (thing, time) pairs for the debounce. `labels`
+    is the current window and `reference` that of the last inference, newest last. `armed`: the next drift may fire.
     """
 
     clock: Clock = Clock()
@@ -52,27 +55,100 @@ class UserState(msgspec.Struct, frozen=True, array_like=True):
     tops: tuple[int, ...] = ()
 
 
-pack = msgspec.msgpack.Encoder().encode
-unpack = msgspec.msgpack.Decoder(UserState).decode
+VERSION = 2  # first byte of a packed state; a change of the layout below is a new version
+HEAD = Struct("<BBBBHHqq")  # version, armed, numbers of ids, recent things, labels, reference labels; clock
 
-_NO_ID = blake2b(digest_size=ID_BYTES)
+_encode_tail = msgspec.msgpack.Encoder().encode
+_decode_tail = msgspec.msgpack.Decoder(tuple[LiveIntent, tuple[int, ...]]).decode
+
+
+def pack(state: UserState) -> bytes:
+    """Which bytes stand for this state in Redis?
+
+    A head of numbers, so that compiled code can read and write it in place (`streams/fold_kernel.py`): `HEAD`, the ids,
+    the recent things, both windows. Then the tail, which only an inference or a drift changes.
+    """
+    return pack_head(state) + pack_tail(state.live, state.tops)
+
+
+def pack_head(state: UserState) -> bytes:
+    """Which bytes stand for what every envelope may change?"""
+    seen, recent, labels, reference = state.seen, state.recent, state.labels, state.reference
+    counts = len(seen) // CODE_BYTES, len(recent), len(labels), len(reference)
+    numbers = *chain.from_iterable(recent), *labels, *reference
+    start = HEAD.pack(VERSION, state.armed, *counts, state.clock.newest_ms, state.clock.received_ms)
+    return start + seen + _numbers(*counts[1:]).pack(*numbers)
+
+
+def pack_tail(live: LiveIntent, tops: tuple[int, ...]) -> bytes:
+    """Which bytes stand for what the phone's model said last?"""
+    return _encode_tail((live, tops))
+
+
+def unpack(packed: bytes) -> UserState:
+    """Which state is this?
+
+    Raises:
+        ContractError: it was packed by another version of this software.
+    """
+    if not packed or packed[0] != VERSION:
+        raise ContractError(
+            f"a user's state of version {packed[:1].hex() or 'none'} was found, this software reads {VERSION:02x}: use "
+            "a fresh Redis prefix and replay the telemetry, or run the version that wrote it"
+        )
+    _, armed, ids, recent, labels, reference, newest_ms, received_ms = HEAD.unpack_from(packed)
+    start = HEAD.size + ids * CODE_BYTES
+    layout = _numbers(recent, labels, reference)
+    numbers = layout.unpack_from(packed, start)
+    things, both = numbers[: 2 * recent], numbers[2 * recent :]
+    return UserState(
+        Clock(newest_ms, received_ms),
+        packed[HEAD.size : start],
+        tuple(zip(things[::2], things[1::2], strict=True)),
+        both[:labels],
+        both[labels:],
+        bool(armed),
+        *unpack_tail(packed[start + layout.size :]),
+    )
+
+
+def unpack_tail(tail: bytes) -> tuple[LiveIntent, tuple[int, ...]]:
+    """What did the phone's model say last, and which top categories has it read?"""
+    return _decode_tail(tail)
+
+
+@lru_cache(maxsize=4_096)
+def _numbers(recent: int, labels: int, reference: int) -> Struct:
+    return Struct(f"<{'Iq' * recent}{labels + reference}I")
 
 
 def id_code(event_id: str) -> bytes:
     """Which few bytes stand for this id in `UserState.seen`?"""
-    code = _NO_ID.copy()  # a third cheaper than a new one
-    code.update(event_id.encode())
-    return code.digest()
+    return _remainder(event_id.encode(), CODE_PRIME).to_bytes(CODE_BYTES, "little")
+
+
+def thing_code(action: str, thing: str) -> int:
+    """Which 32-bit number stands for this action on this thing in `UserState.recent`?"""
+    return _remainder(f"{action}\x00{thing}".encode(), THING_PRIME)
+
+
+def _remainder(text: bytes, prime: int) -> int:
+    """Which remainder has a text, read as one number in base 256? A leading one keeps leading zeros apart.
+
+    Compiled code computes the same digit by digit. Texts that differ in a few neighbouring bytes never share one, all
+    others do by chance; nobody gains by forging it, since codes are compared within one user only.
+    """
+    return int.from_bytes(b"\x01" + text, "big") % prime
 
 
 def split_ids(seen: bytes) -> list[bytes]:
     """Which id codes are packed here, oldest first?"""
-    return list(_codes(len(seen) // ID_BYTES).unpack(seen))
+    return list(_codes(len(seen) // CODE_BYTES).unpack(seen))
 
 
 @lru_cache(maxsize=MAX_IDS + 1)
 def _codes(count: int) -> Struct:
-    return Struct(f"{ID_BYTES}s" * count)
+    return Struct(f"{CODE_BYTES}s" * count)
 
 
 def join_ids(codes: Sequence[bytes]) -> bytes:
@@ -98,7 +174,7 @@ def is_repeat(recent: dict[int, int], event: Behaviour, ts_ms: int, window_ms: i
 
     One step of `compress.debounce`, for events that come one by one.
     """
-    thing = code_of("\x00".join(compress.thing(event)))
+    thing = thing_code(*compress.thing(event))
     before = recent.pop(thing, None)
     recent[thing] = ts_ms
     return before is not None and 0 <= ts_ms - before <= window_ms

@@ -26,6 +26,7 @@ DEAD = dead(TELEMETRY)
 MAX_FACT_BYTES = MAX_REQUEST_BYTES - 4_096  # room for the key and Kafka's own framing
 
 _decode_envelope = DECODERS[TELEMETRY.name].decode
+_pack_spending = msgspec.msgpack.Encoder().encode
 _unpack_spending = msgspec.msgpack.Decoder(Spending).decode
 
 
@@ -132,7 +133,7 @@ def _fold_partition(
         outputs.extend(_sendable(source, output) for output in _outputs(folded, envelope.user_id))
     packed = {key: window.pack(state) for key, state in states.items()}
     if spending is not before:
-        packed[budget_key] = window.pack(spending)
+        packed[budget_key] = _pack_spending(spending)
     return packed, counts
 
 

@@ -1,7 +1,9 @@
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from intentloop import compress, window
+from intentloop.errors import ContractError
 from intentloop.events import Behaviour
 from intentloop.ids import label_code
 from intentloop.timeline import Clock
@@ -57,3 +59,24 @@ def test_a_full_state_is_small_and_survives_packing() -> None:
 def test_the_newest_ids_are_remembered() -> None:
     codes = [window.id_code(str(number)) for number in range(300)]
     assert window.split_ids(window.join_ids(codes)) == codes[-MAX_IDS:]
+
+
+@given(st.lists(st.text(max_size=60), min_size=2, max_size=2, unique=True))
+def test_a_code_is_the_remainder_of_the_text_read_as_a_number(texts: list[str]) -> None:
+    first, second = (int.from_bytes(b"\x01" + text.encode(), "big") for text in texts)
+    same = (first - second) % 679_535_557_021 == 0
+    assert (window.id_code(texts[0]) == window.id_code(texts[1])) == same
+    assert window.id_code(texts[0]) == (first % 679_535_557_021).to_bytes(5, "little")
+    action_then_thing = int.from_bytes(b"\x01cart\x00" + texts[0].encode(), "big")
+    assert window.thing_code("cart", texts[0]) == action_then_thing % 2_654_435_761
+
+
+def test_ids_of_phones_that_count_up_do_not_meet() -> None:
+    ids = [f"{phone:08x}-{number}" for phone in range(300) for number in range(300)]
+    assert len({window.id_code(one) for one in ids}) == len(ids)
+
+
+@pytest.mark.parametrize("packed", [b"", b"\x98\x92\x00\x00", b"\x03" + bytes(40)])
+def test_a_state_of_an_unknown_version_is_refused(packed: bytes) -> None:
+    with pytest.raises(ContractError, match="this software reads 02"):
+        window.unpack(packed)

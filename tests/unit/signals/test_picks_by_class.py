@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from intentloop import picks
 from intentloop.fold import FoldRule
 from intentloop.picks import HOUR_MS, HOURS_KEPT, PickRule, Spending
-from intentloop.window import pack
 from tests.unit.core_streams.make import NOW_MS, envelope, inference, run
 
 RULE = FoldRule(pick=PickRule(random_ratio=0.0, budget_per_hour=10, class_ratio=0.7))
@@ -52,4 +51,4 @@ def test_what_was_packed_before_classes_were_counted_is_read() -> None:
     before = msgspec.msgpack.encode([[[5, 3]]])
     assert msgspec.msgpack.decode(before, type=Spending) == Spending(((5, 3),))
     spending = picks.spend(Spending(((5, 3),)), 5 * HOUR_MS, "闲逛")
-    assert msgspec.msgpack.decode(pack(spending), type=Spending) == spending
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(spending), type=Spending) == spending
