@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from intentloop import prompt
 from intentloop.errors import ContractError
 
+ADAPTER = "lora.mnn"  # beside a base's files: the base is loaded, and the adapter answers
 REUSE = "reuse_opening"  # of `config.json`: is the system prompt kept between answers?
 
 CONFIGURATION = {
@@ -75,8 +76,14 @@ class Engine:
             reuse = json.loads(path.read_bytes()).get(REUSE, False) is True
         started = time.perf_counter()
         self._model = llm.create(str(path))
-        self._model.set_config({**CONFIGURATION, "thread_num": threads, "reuse_kv": reuse})
+        settings = {**CONFIGURATION, "thread_num": threads, "reuse_kv": reuse}
+        self._model.set_config(settings)
         self._model.load()
+        self._base = self._model  # must outlive an adapter, which computes with its weights
+        if (directory / ADAPTER).is_file():
+            self._model = llm.Llm(self._base._c_obj.create_lora(ADAPTER))
+            self._model.set_config(settings)
+            self._model.load()
         self._opening = self.tokens(prompt.opening()) if reuse else []
         self._is_kept = False
         if reuse:
