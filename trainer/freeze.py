@@ -50,7 +50,8 @@ def split(
         raise ContractError(f"{len(usable)} training samples beside the golden set, at least {MIN_TRAIN} are needed")
     dev_count = min(rule.dev_samples, round(rule.dev_ratio * len(usable)))
     dev, rest = _take_users(usable, max(1, dev_count), seed)
-    validation, train = _take_users(rest, max(1, round(rule.val_size * len(rest))), seed + 1)
+    val_count = rule.val_size if rule.val_size >= 1 else rule.val_size * len(rest)
+    validation, train = _take_users(rest, max(1, round(val_count)), seed + 1)
     calibration = Random(seed + 2).sample(train, min(rule.calibration_samples, len(train)))
     return {"train": train, "validation": validation, "dev": dev, "calibration": calibration, "golden": judges}
 

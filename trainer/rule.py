@@ -1,47 +1,64 @@
 """Which parameters does a run of the model line have? All of them, frozen, in one place.
 
 Defaults are those of the published system (seeds/000); where LLaMA-Factory has a name for a parameter, it is that name.
-`tiny.yaml` holds what differs for the tiny base model.
+`line.yaml` documents each, `tiny.yaml` holds what differs for the tiny base model. A LLaMA-Factory file reads as it is.
 """
 
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
 from intentloop.errors import ContractError
 from intentloop.gate import GateRule
+from trainer import llama_factory
 
 InfluenceCriterion = Literal["block", "angular", "perplexity", "taylor"]
 Healing = Literal["lora", "distil", "both"]
+Count = Annotated[int, msgspec.Meta(ge=1)]
 Quantiser = Literal["rtn", "hqq", "awq"]
 
 
 class TuneRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Fine-tuning. Batches are samples, `learning_rate` is the peak, `eval_steps` is clamped (see fault M17)."""
+    """Fine-tuning. Batches are samples, `learning_rate` is the peak, `eval_steps` is clamped (see fault M17).
 
-    cutoff_len: int = 2048
+    The global batch is `per_device_train_batch_size` × `gradient_accumulation_steps` × `num_processes`. `warmup_ratio`
+    counts only where `warmup_steps` is 0. `bf16` and `fp16` are what is asked for; `tune.precision` says what is used.
+    """
+
+    cutoff_len: Count = 2048
     lora_target: str = "all"
-    lora_rank: int = 8
-    lora_alpha: int = 16
+    lora_rank: Count = 8
+    lora_alpha: Count = 16
     lora_dropout: float = 0.0
+    use_rslora: bool = False
     num_train_epochs: float = 5
     learning_rate: float = 5e-5
     lr_scheduler_type: str = "cosine"
     warmup_steps: int = 0
+    warmup_ratio: float = 0.0
+    weight_decay: float = 0.0
+    adam_beta1: float = 0.9
+    adam_beta2: float = 0.999
+    adam_epsilon: float = 1e-8
     max_grad_norm: float = 1.0
-    per_device_train_batch_size: int = 2
-    gradient_accumulation_steps: int = 8
-    per_device_eval_batch_size: int = 4
-    eval_steps: int = 100
+    per_device_train_batch_size: Count = 2
+    gradient_accumulation_steps: Count = 8
+    per_device_eval_batch_size: Count = 4
+    eval_strategy: Literal["steps", "epoch"] = "steps"
+    eval_steps: Count = 100
     bf16: bool = True
+    fp16: bool = False
     seed: int = 1
 
 
 class SplitRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How the snapshot is cut: `val_size` of it chooses the best checkpoint, `dev_samples` choose the candidate."""
+    """How the snapshot is cut: `val_size` of it chooses the best checkpoint, `dev_samples` choose the candidate.
 
-    val_size: float = 0.05
+    `val_size` is a share under 1 and a number of samples from 1 on.
+    """
+
+    val_size: Annotated[float, msgspec.Meta(gt=0)] = 0.05
     dev_samples: int = 300
     dev_ratio: float = 0.2
     calibration_samples: int = 128
@@ -108,8 +125,14 @@ class SearchRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class LineRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Everything that a run depends on besides its data and its base model."""
+    """Everything that a run depends on besides its data.
 
+    `model_name_or_path` is the base's directory, empty for the trainer's setting. `num_processes` train together, one a
+    GPU. `notes` say which keys of the file have no effect, and why; they are kept with every run.
+    """
+
+    model_name_or_path: str = ""
+    num_processes: Count = 1
     tune: TuneRule = TuneRule()
     split: SplitRule = SplitRule()
     prune: PruneRule = PruneRule()
@@ -118,15 +141,25 @@ class LineRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     search: SearchRule = SearchRule()
     gate: GateRule = GateRule()
     min_free_bytes: int = 1_000_000_000  # what a phone must have free, on top of nothing
+    notes: tuple[str, ...] = ()
 
 
 def read(path: Path) -> LineRule:
-    """Read a rule file (YAML).
+    """Read a rule file (YAML), ours or LLaMA-Factory's.
 
     Raises:
-        ContractError: the file names a parameter that does not exist, or gives it a value of the wrong type.
+        ContractError: the file names a parameter that does not exist or would change what a run means, or gives it a
+            value of the wrong type.
     """
     try:
-        return msgspec.yaml.decode(path.read_bytes(), type=LineRule)
-    except msgspec.DecodeError as error:
-        raise ContractError(f"{path}: {error}; the names are those of trainer/rule.py") from error
+        raw = msgspec.yaml.decode(path.read_bytes(), type=dict[str, Any] | None) or {}
+        return msgspec.convert(llama_factory.arrange(raw, _places()), LineRule, strict=False)
+    except (msgspec.DecodeError, ContractError) as error:
+        raise ContractError(f"{path}: {error}; the names are those of trainer/line.yaml") from error
+
+
+def _places() -> dict[str, str]:
+    """Where does each name that a file may use belong? The section's name, "" for the top."""
+    top = dict.fromkeys(LineRule.__struct_fields__, "")
+    del top["notes"]
+    return {**dict.fromkeys(TuneRule.__struct_fields__, "tune"), "val_size": "split", **top}

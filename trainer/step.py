@@ -113,10 +113,15 @@ Work = Callable[[Run, Path], Metrics | Findings]
 
 
 def start(directory: Path, spec: RunSpec, rule: LineRule) -> Run:
-    """Write what a run is asked for; `inputs/` is there already. The same call again changes nothing."""
+    """Write what a run is asked for, and what of its rule file has no effect; `inputs/` is there already.
+
+    The same call again changes nothing.
+    """
     directory.mkdir(parents=True, exist_ok=True)
-    write_atomically(directory / "spec.json", msgspec.json.encode(spec))
     write_atomically(directory / "rule.json", msgspec.json.encode(rule))
+    if rule.notes:
+        write_atomically(directory / "rule-notes.txt", "".join(f"{note}\n" for note in rule.notes).encode())
+    write_atomically(directory / "spec.json", msgspec.json.encode(spec))  # last: with it the run is there
     return Run(directory)
 
 

@@ -23,6 +23,22 @@ def made(tmp_path: Path) -> step.Run:
     return step.start(tmp_path, step.RunSpec(number=2, base="", base_name=""), rule.LineRule())
 
 
+def test_a_run_killed_while_it_is_written_down_is_not_there_yet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = step.write_atomically
+
+    def die(path: Path, content: bytes) -> None:
+        if path.name == "rule.json":
+            raise KeyboardInterrupt
+        written(path, content)
+
+    monkeypatch.setattr(step, "write_atomically", die)
+    with pytest.raises(KeyboardInterrupt):
+        step.start(tmp_path, step.RunSpec(number=2, base="", base_name=""), rule.LineRule())
+    assert not (tmp_path / "spec.json").exists()  # by which a run counts as there
+
+
 @pytest.mark.parametrize(
     ("promise", "holds"),
     [
