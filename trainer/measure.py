@@ -1,39 +1,42 @@
-"""Measure: every candidate answers the dev set in the device engine, and one is chosen.
+"""Measure: the candidates race over the dev set in the device engine, and one is chosen.
 
-No rule says that more bits or fewer cuts are safer (fault M16): only what was measured counts. Golden samples are not
-touched here; they judge the chosen one once, in the gate.
+No rule says that more bits or fewer cuts are safer (fault M16): only what was measured counts. Hopeless candidates
+leave early (`search_race.py`), what was measured survives a kill (`search_ledger.py`). Golden samples are not touched
+here; they judge the chosen one once, in the gate.
+
+Writes `candidates.json`, the same as a table (`pareto.md`) and a picture (`pareto.svg`), and `choice.json`.
 """
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from intentloop import gate
-from trainer import step
+from trainer import search_race, step
 from trainer.quantise import Candidate, read_candidates
-from trainer.rule import MeasureRule
+from trainer.rule import LineRule
+from trainer.search_score import Score
 
-NEEDS = ("freeze", "quantise", "export")
+NEEDS = ("freeze", "prune", "heal", "quantise", "export")
 CHOICE = "choice.json"
+LEDGER = "measured"
 
-
-class Score(msgspec.Struct, frozen=True, kw_only=True):
-    """One candidate on the dev set; `divergence` is the mean KL to its full-precision model, nats a token."""
-
-    candidate: Candidate
-    accuracy: float
-    exact: float
-    faults: float
-    divergence: float
-    artefact_bytes: int
+Field = dict[str, Any]  # search_device.Contestant by candidate; that module loads the engine
 
 
 def measure(run: step.Run, directory: Path) -> step.Metrics:
-    """Score all candidates and write the choice."""
-    scores = score_all(read_candidates(run), lambda candidate: score(run, candidate), run.rule.gate)
-    chosen = choose(scores, run.rule.measure)
+    """Let all candidates race, choose, and write it all down."""
+    from trainer import pareto, plot
+
+    scores = score_all(read_candidates(run), lambda some: contest(run, some), run.rule.gate)
+    chosen = choose([score for score in scores if not score.left], run.rule)
+    told = pareto.Table(scores=tuple(scores), chosen=chosen.candidate.name, earlier=left_earlier(run))
     (directory / CHOICE).write_bytes(msgspec.json.format(msgspec.json.encode(chosen)))
+    (directory / "candidates.json").write_bytes(msgspec.json.format(msgspec.json.encode(told)))
+    (directory / "pareto.md").write_text(pareto.markdown(told), encoding="utf-8")
+    plot.pareto(told, directory / "pareto.svg")
     metrics: step.Metrics = {"chosen": chosen.candidate.name}
     for found in scores:
         values = msgspec.structs.asdict(found)
@@ -43,44 +46,90 @@ def measure(run: step.Run, directory: Path) -> step.Metrics:
 
 
 def score_all(
-    candidates: Sequence[Candidate], scorer: Callable[[Candidate], Score], limits: gate.GateRule
+    candidates: Sequence[Candidate], scorer: Callable[[Sequence[Candidate]], list[Score]], limits: gate.GateRule
 ) -> list[Score]:
     """Score every candidate; fallbacks only when no other keeps the limits."""
-    scores = [scorer(candidate) for candidate in candidates if not candidate.fallback]
-    if not any(keeps_limits(found, limits) for found in scores):
-        scores += [scorer(candidate) for candidate in candidates if candidate.fallback]
+    scores = scorer([candidate for candidate in candidates if not candidate.fallback])
+    if not any(keeps_limits(found, limits) for found in scores if not found.left):
+        scores += scorer([candidate for candidate in candidates if candidate.fallback])
     return scores
 
 
-def score(run: step.Run, candidate: Candidate) -> Score:
-    """What does one candidate make of the dev set?"""
-    from trainer import dataset, device_run
-    from trainer.engine import Engine
+def contest(run: step.Run, candidates: Sequence[Candidate]) -> list[Score]:
+    """Look at each candidate as long as it is not hopeless; who stays has answered the whole dev set."""
+    from trainer.search_device import Contestant
+    from trainer.search_ledger import Ledger
 
-    rule = run.rule.measure
-    samples = dataset.read(run.step("freeze") / "dev.jsonl")
-    engine = Engine(run.step("export") / candidate.name, rule.threads)
-    outcomes = [
-        device_run.outcome(sample, engine.answer(dataset.prompt_text(sample), rule.max_tokens).text)
-        for sample in samples
-    ]
+    data, ledger = run.step("freeze") / "dev.jsonl", Ledger(run.directory / LEDGER)
+    field = {
+        each.name: Contestant(run.step("export") / each.name, data, run.directory / each.reference, run.rule, ledger)
+        for each in candidates
+    }
+    left = _cheap_looks(candidates, field, run.rule)
+    staying = [each.name for each in candidates if each.name not in left]
+    left |= search_race.race(
+        staying,
+        search_race.rounds(len(data.read_bytes().splitlines()), run.rule.search.shares),
+        lambda name, count: field[name].right(count),
+        lambda right: search_race.behind(right, run.rule.measure.choice_margin, run.rule.search.confidence_z),
+    )
+    return [_score(each, field[each.name], left.get(each.name, "")) for each in candidates]
+
+
+def _cheap_looks(candidates: Sequence[Candidate], field: Field, rule: LineRule) -> dict[str, str]:
+    sizes = {each.name: field[each.name].artefact_bytes for each in candidates}
+    left = search_race.too_large(sizes, rule.gate.max_artefact_bytes)
+    looks = []
+    for each in candidates:
+        if each.name not in left:
+            entry = field[each.name].look()
+            looks.append(
+                search_race.Look(
+                    name=each.name,
+                    family=each.reference,
+                    artefact_bytes=sizes[each.name],
+                    divergence=entry.divergence,
+                    long_ttft_ms=entry.long_ttft_ms,
+                )
+            )
+    left |= search_race.too_slow({look.name: look.long_ttft_ms for look in looks}, rule.gate.max_ttft_p95_ms)
+    rest = [look for look in looks if look.name not in left]
+    return left | search_race.farther(rest, rule.search.divergence_factor)
+
+
+def _score(candidate: Candidate, contestant: Any, left: str) -> Score:
+    from trainer import search_device
+
+    entry = contestant.entry()
+    outcomes = [answered.outcome for answered in entry.answers]
+    accuracy, asked = gate.accuracy(outcomes), max(1, len(outcomes))
+    p50, p95 = search_device.ttft_ms(entry.answers)
+    prefill, decode = search_device.rates(entry.answers)
     found = Score(
         candidate=candidate,
-        accuracy=gate.accuracy(outcomes).value,
-        exact=sum(outcome.exact for outcome in outcomes) / len(outcomes),
-        faults=sum(not outcome.said for outcome in outcomes) / len(outcomes),
-        divergence=device_run.divergence(engine, samples[: rule.kl_samples], run.directory / candidate.reference),
-        artefact_bytes=device_run.artefact_bytes(run.step("export") / candidate.name),
+        accuracy=accuracy.value,
+        accuracy_low=accuracy.low,
+        accuracy_high=accuracy.high,
+        exact=sum(outcome.exact for outcome in outcomes) / asked,
+        faults=sum(not outcome.said for outcome in outcomes) / asked,
+        divergence=entry.divergence,
+        artefact_bytes=contestant.artefact_bytes,
+        samples=len(outcomes),
+        long_ttft_ms=entry.long_ttft_ms or 0.0,
+        ttft_p50_ms=p50,
+        ttft_p95_ms=p95,
+        prefill_tokens_s=prefill,
+        decode_tokens_s=decode,
+        left=left,
     )
-    step.log.info(
-        "  %s: accuracy %.3f, exact %.3f, KL %.4f, %d bytes",
-        candidate.name,
-        found.accuracy,
-        found.exact,
-        found.divergence,
-        found.artefact_bytes,
-    )
+    step.log.info("  %s: %s", candidate.name, left or _in_short(found))
     return found
+
+
+def _in_short(found: Score) -> str:
+    return (
+        f"accuracy {found.accuracy:.3f}, exact {found.exact:.3f}, KL {found.nats:.4f}, {found.artefact_bytes:,} bytes"
+    )
 
 
 def keeps_limits(found: Score, rule: gate.GateRule) -> bool:
@@ -88,15 +137,22 @@ def keeps_limits(found: Score, rule: gate.GateRule) -> bool:
     return found.faults <= rule.max_fault_ratio and found.accuracy >= rule.min_accuracy
 
 
-def choose(scores: Sequence[Score], rule: MeasureRule) -> Score:
+def choose(scores: Sequence[Score], rule: LineRule) -> Score:
     """Which candidate goes to the gate?
 
-    The most accurate one; among those within `rule.choice_margin` of it the one with fewer layers, since it is faster,
-    then the one nearest to its full-precision model, since a dev set cannot rank quantisers.
+    Those that keep the limits on faults and accuracy before others; then the most accurate one; among those within
+    `choice_margin` of it the one with fewer layers, since it is faster, then the one nearest to its full-precision
+    model, since a dev set cannot rank quantisers. No time decides: the same artefacts give the same choice.
     """
-    best = max(score.accuracy for score in scores)
-    near = [score for score in scores if score.accuracy >= best - rule.choice_margin]
-    return min(near, key=lambda score: (-len(score.candidate.dropped), score.divergence, score.candidate.name))
+    able = [score for score in scores if keeps_limits(score, rule.gate)] or scores
+    best = max(score.accuracy for score in able)
+    near = [score for score in able if score.accuracy >= best - rule.measure.choice_margin]
+    return min(near, key=lambda score: (-len(score.candidate.dropped), score.nats, score.candidate.name))
+
+
+def left_earlier(run: step.Run) -> dict[str, str]:
+    """Which numbers of layers or ways of healing left before they became candidates, and why?"""
+    return {**run.metrics("prune").get("left", {}), **run.metrics("heal").get("left", {})}
 
 
 def read_choice(run: step.Run) -> Score:

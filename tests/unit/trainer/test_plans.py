@@ -23,6 +23,7 @@ from trainer import (
     quantise,
     rule,
     run,
+    search_score,
     step,
     tiny_corpus,
 )
@@ -105,21 +106,21 @@ def test_too_little_calibration_is_refused_before_minutes_are_spent(rows: list[l
         awq_fold.calibration_rows(rows, 4096)
 
 
-def scored(name: str, accuracy: float, divergence: float, dropped: tuple[int, ...] = ()) -> measure.Score:
+def scored(name: str, accuracy: float, divergence: float, dropped: tuple[int, ...] = ()) -> search_score.Score:
     candidate = quantise.Candidate(name=name, checkpoint="", reference="", quantiser="rtn", block=64, dropped=dropped)
-    return measure.Score(
+    return search_score.Score(
         candidate=candidate, accuracy=accuracy, exact=0, faults=0, divergence=divergence, artefact_bytes=1
     )
 
 
 def test_the_measured_best_wins_whatever_its_bits() -> None:
-    found = measure.choose([scored("w8", 0.20, 0.0), scored("w4", 0.80, 0.3)], rule.MeasureRule())  # M16
+    found = measure.choose([scored("w8", 0.20, 0.0), scored("w4", 0.80, 0.3)], rule.LineRule())  # M16
     assert found.candidate.name == "w4"
 
 
 def test_among_equals_fewer_layers_win_then_the_nearest_to_full_precision() -> None:
     scores = [scored("whole", 0.9, 0.01), scored("rtn", 0.9, 0.05, (3,)), scored("awq", 0.895, 0.02, (3,))]
-    assert measure.choose(scores, rule.MeasureRule(choice_margin=0.01)).candidate.name == "awq"
+    assert measure.choose(scores, rule.LineRule()).candidate.name == "awq"
 
 
 def test_candidates_are_all_pairs_of_quantiser_and_block() -> None:
@@ -143,7 +144,9 @@ def test_a_fallback_is_measured_only_when_no_other_keeps_the_limits(accuracy: fl
     other = scored("int8", 0.8, 0.0)
     spare = msgspec.structs.replace(other.candidate, fallback=True)
     known = {"w4": usual, "int8": msgspec.structs.replace(other, candidate=spare)}
-    scores = measure.score_all([usual.candidate, spare], lambda each: known[each.name], rule.LineRule().gate)
+    scores = measure.score_all(
+        [usual.candidate, spare], lambda some: [known[each.name] for each in some], rule.LineRule().gate
+    )
     assert [score.candidate.name for score in scores] == ["w4", "int8"][:asked]
 
 

@@ -1,0 +1,138 @@
+"""When is a candidate hopeless, which are on the front, and is anything measured twice? No model needed."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from intentloop.gate import Outcome
+from trainer import pareto, plot, quantise, search_race
+from trainer.search_ledger import Answered, Entry, Ledger, key
+from trainer.search_score import Score
+
+
+def look(name: str, divergence: float, size: int = 10, family: str = "drop4") -> search_race.Look:
+    return search_race.Look(name=name, family=family, artefact_bytes=size, divergence=divergence, long_ttft_ms=1.0)
+
+
+def test_an_artefact_over_the_size_limit_leaves_before_it_is_loaded() -> None:
+    assert list(search_race.too_large({"a": 500, "b": 501}, 500)) == ["b"]
+
+
+def test_when_all_are_over_a_limit_the_nearest_goes_on_so_that_the_gate_can_say_no() -> None:
+    assert set(search_race.too_large({"a": 700, "b": 600, "c": 900}, 500)) == {"a", "c"}
+    assert set(search_race.too_slow({"a": 30.0, "b": 20.0}, 10.0)) == {"a"}
+
+
+def test_a_slow_first_token_is_a_reason_and_a_fast_one_is_no_advantage() -> None:
+    found = search_race.too_slow({"a": 100.0, "b": 1500.0, "c": 1501.0}, 1500.0)
+    assert list(found) == ["c"]
+    assert "1501 ms" in found["c"]
+
+
+def test_a_sibling_that_is_no_larger_and_twice_as_near_makes_a_candidate_hopeless() -> None:
+    looks = [look("rtn64", 0.21), look("awq64", 0.10), look("awq32", 0.08, size=12), look("rtn32", 0.15, size=12)]
+    assert list(search_race.farther(looks, 2.0)) == ["rtn64"]  # 0.21 > 2 · 0.10; rtn32 0.15 < 2 · 0.08
+
+
+def test_nearness_is_compared_only_within_one_full_precision_model_and_never_with_larger_ones() -> None:
+    assert search_race.farther([look("a", 0.5), look("b", 0.01, family="drop8")], 2.0) == {}
+    assert search_race.farther([look("a", 0.5, size=10), look("b", 0.01, size=11)], 2.0) == {}
+
+
+def test_the_race_is_looked_at_after_its_shares_and_at_the_end() -> None:
+    assert search_race.rounds(120, (0.25, 0.5)) == (30, 60, 120)
+    assert search_race.rounds(3, (0.01, 0.5, 1.0)) == (2, 3)
+
+
+def test_who_is_surely_behind_leaves_and_answers_no_more() -> None:
+    asked: dict[str, int] = {}
+    quality = {"good": 100, "near": 98, "bad": 40}  # right answers of each hundred
+
+    def answer(name: str, count: int) -> Sequence[bool]:
+        asked[name] = count
+        return [index % 100 < quality[name] for index in range(count)]
+
+    def judge(right: Mapping[str, Sequence[bool]]) -> dict[str, str]:
+        return search_race.behind(right, 0.01, 2.58)
+
+    left = search_race.race(list(quality), (100, 200, 400), answer, judge)
+    assert list(left) == ["bad"]
+    assert asked == {"good": 400, "near": 400, "bad": 100}
+
+
+def test_who_could_still_be_within_the_slack_stays() -> None:
+    right = {"leader": [True] * 60, "other": [True] * 55 + [False] * 5}  # -0.083 [-0.222, +0.031]
+    assert search_race.behind(right, 0.01, 2.58) == {}
+    assert list(search_race.behind({**right, "third": [True] * 40 + [False] * 20}, 0.01, 2.58)) == ["third"]
+
+
+def scored(name: str, accuracy: float, nats: float | None, size: int, ttft: float, left: str = "") -> Score:
+    return Score(
+        candidate=quantise.Candidate(name=name, checkpoint="", reference="", quantiser="rtn", block=64, dropped=(2, 3)),
+        accuracy=accuracy,
+        exact=0.5,
+        faults=0.0,
+        divergence=nats,
+        artefact_bytes=size,
+        samples=0 if nats is None else 100,
+        ttft_p50_ms=ttft,
+        decode_tokens_s=50.0,
+        left=left,
+    )
+
+
+GRID = (
+    scored("best", 0.9, 0.05, 300, 100.0),
+    scored("small", 0.8, 0.09, 200, 100.0),
+    scored("beaten", 0.8, 0.10, 300, 105.0),
+    scored("noise", 0.9, 0.05, 300, 95.0),
+    scored("fast", 0.7, 0.30, 400, 50.0),
+    scored("large", 0.0, None, 900, 0.0, left="900 bytes, the limit is 500"),
+)
+
+
+def test_the_front_holds_who_is_not_beaten_in_everything() -> None:
+    # "noise" is 5 % faster than "best" and equal otherwise: within what clocks vary, so neither beats the other
+    assert pareto.front(GRID) == {"best", "small", "noise", "fast"}
+
+
+def test_the_table_shows_every_candidate_and_why_the_others_left() -> None:
+    table = pareto.Table(scores=GRID, chosen="best", earlier={"drop8": "behind by 12 points"})
+    lines = pareto.markdown(table).splitlines()
+    rows = {line.split("|")[2].strip(): line for line in lines if line.startswith("|") and "drop" not in line}
+    assert {score.candidate.name for score in GRID} <= set(rows)
+    assert rows["best"].startswith("| ▶● |")
+    assert rows["beaten"].startswith("|  |")
+    assert "the limit is 500" in rows["large"]
+    assert "- drop8: behind by 12 points" in lines
+    assert len({line.count("|") for line in lines if line.startswith("|")}) == 1
+
+
+def test_the_picture_of_the_same_search_is_the_same_bytes(tmp_path: Path) -> None:
+    table = pareto.Table(scores=GRID, chosen="best", earlier={})
+    for name in ("one.svg", "two.svg"):
+        plot.pareto(table, tmp_path / name)
+    drawn = (tmp_path / "one.svg").read_bytes()
+    assert drawn == (tmp_path / "two.svg").read_bytes()
+    assert b"KL to full precision" in drawn
+
+
+def answered(name: str) -> Answered:
+    return Answered(Outcome(sample_id=name, intent="a", said="a"), 100, 5, 20.0, 40.0)
+
+
+def test_what_was_measured_is_found_again_until_something_that_it_depends_on_changes(tmp_path: Path) -> None:
+    artefact, data = tmp_path / "artefact", tmp_path / "dev.jsonl"
+    artefact.mkdir()
+    (artefact / "llm.mnn.weight").write_bytes(b"weights")
+    data.write_bytes(b"samples")
+    ledger = Ledger(tmp_path / "measured")
+    named = key(artefact, (data,), b"rule")
+    entry = Entry(long_ttft_ms=12.0, divergence=0.1, answers=(answered("s1"),))
+    ledger.write(named, entry)
+    assert Ledger(tmp_path / "measured").read(key(artefact, (data,), b"rule")) == entry
+    assert ledger.read(key(artefact, (data,), b"other rule")) == Entry()
+    data.write_bytes(b"other samples")
+    assert ledger.read(key(artefact, (data,), b"rule")) == Entry()
+    data.write_bytes(b"samples")
+    (artefact / "llm.mnn.weight").write_bytes(b"other weights")
+    assert ledger.read(key(artefact, (data,), b"rule")) == Entry()
