@@ -9,13 +9,13 @@ import logging
 import os
 import tempfile
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
 from intentloop.adapters import metrics
-from intentloop.adapters.broker_epoch import broker_epoch
+from intentloop.adapters.broker_epoch import LogIdentity
 from intentloop.adapters.facts_producer import FactProducer
 from intentloop.adapters.health import HealthServer
 from intentloop.adapters.keys import Keys
@@ -35,6 +35,8 @@ EXIT_BROKEN = 70  # EX_SOFTWARE: a promise was broken; starting again begins at 
 EXIT_CONFIGURATION = 78  # EX_CONFIG: starting again without a change will fail again
 REDIS_WATCH_S = 2.0
 BROKER_WATCH_S = 15.0
+CONFIRM_S = 1.0  # how long a broker's word about its log holds while no connection changes
+UNTOLD_S = 60.0  # how long a batch in hand waits for that word
 
 LOGGING: dict[str, Any] = {  # Faust sets logging up anew at start, from this
     "version": 1,
@@ -48,7 +50,8 @@ LOGGING: dict[str, Any] = {  # Faust sets logging up anew at start, from this
 
 def build_app(settings: StreamsSettings) -> BatchApp:
     """Make the Faust app with its agent; nothing is connected yet."""
-    app, worker = batch_app(settings), Worker(settings)
+    app = batch_app(settings)
+    worker = Worker(settings, lambda: app.consumer.connections())
     app.positions, app.end, app.close_doors = worker.positions, end_process, worker.close
     source = BatchTopic(app, topics=[app.source_topic], partitions=TELEMETRY.partitions, acks=True)
 
@@ -88,15 +91,23 @@ def batch_app(settings: StreamsSettings) -> BatchApp:
 
 
 class Worker:
-    """One worker's doors and its agent's body. Opened on first use, inside Faust's event loop."""
+    """One worker's doors and its agent's body. Opened on first use, inside Faust's event loop.
 
-    def __init__(self, settings: StreamsSettings) -> None:
-        self._settings = settings
+    Args:
+        settings: Of this process.
+        connections: Those over which records come now.
+    """
+
+    def __init__(self, settings: StreamsSettings, connections: Callable[[], tuple[Any, ...]]) -> None:
+        self._settings, self._connections = settings, connections
+        self._log = LogIdentity(settings.kafka, TELEMETRY)
         self._opening = asyncio.Lock()
         self._doors = AsyncExitStack()
         self._applier: BatchApplier | None = None
         self._watchers: list[asyncio.Task[None]] = []
         self._epoch = ""
+        self._confirmed: tuple[Any, ...] = ()
+        self._confirmed_s = 0.0
         self._ills = {"agent": "the agent has not started", "redis": "not asked yet", "broker": "not asked yet"}
 
     async def positions(self, earliest: dict[int, int]) -> dict[int, int]:
@@ -115,6 +126,7 @@ class Worker:
                 taken.append(event)
                 if self._wants_more(taken) and not stream.channel.queue.empty():
                     continue
+                await self._confirm_log()
                 records = [record for one in taken for record in one.value]
                 await applier.apply([Record(record.partition, record.offset, record.value) for record in records])
                 for one in taken:
@@ -145,7 +157,8 @@ class Worker:
         await ready(redis)
         await check_noeviction(redis)
         keys = Keys(settings.redis.prefix)
-        self._epoch = await asyncio.to_thread(broker_epoch, settings.kafka, TELEMETRY)
+        self._doors.callback(self._log.close)
+        self._epoch = await asyncio.to_thread(self._log.read)
         resets = await enter_epoch(redis, keys, self._epoch, settings.streams.reset_on_new_broker)
         producer = await self._doors.enter_async_context(FactProducer(settings.kafka))
         context = FoldContext(keys, fold_rule(settings.rules), f".r{resets}" if resets else "")
@@ -180,9 +193,33 @@ class Worker:
                 self._ills["broker"] = str(error)
             await asyncio.sleep(BROKER_WATCH_S)
 
+    async def _confirm_log(self) -> None:
+        """Are the records in hand of the log that the watermarks are of? Asked before anything follows from them.
+
+        Another log is another broker process, so it comes over another connection; only a topic that is deleted and
+        made again under one connection does not, and for that the answer is asked for again after `CONFIRM_S`. What
+        was fetched before the broker answered is of the log that it named, since a log that ended never returns.
+
+        Raises:
+            FencedError: they are of another log.
+            UnavailableError: nobody tells whose they are.
+        """
+        connections, now_s = self._connections(), time.monotonic()
+        if connections == self._confirmed and now_s - self._confirmed_s < CONFIRM_S:
+            return
+        while True:
+            try:
+                await self._check_broker()
+                break
+            except UnavailableError:
+                if time.monotonic() - now_s > UNTOLD_S:
+                    raise
+                await asyncio.sleep(0.1)
+        self._confirmed, self._confirmed_s = connections, now_s
+
     async def _check_broker(self) -> None:
         """Notice a broker that began anew under us: its records would be taken for old, or for later ones."""
-        found = await asyncio.to_thread(broker_epoch, self._settings.kafka, TELEMETRY)
+        found = await asyncio.to_thread(self._log.read)
         if found != self._epoch:
             raise FencedError(f"the broker was {self._epoch!r} at start and is {found!r} now: its log is new")
 

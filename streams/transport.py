@@ -72,6 +72,11 @@ class BatchConsumer(driver.Consumer):  # type: ignore[misc]
                         return  # the seek that follows goes back to the rest
                     yield partition, self._pack(partition, records[start : start + size])
 
+    def connections(self) -> tuple[Any, ...]:
+        """Which connections does the fetching thread have? A broker that began anew answers over another one."""
+        consumer = self._thread._consumer
+        return () if consumer is None else tuple(consumer._client._conns.values())
+
     def _following(self, partition: TP) -> int:
         """Which offset comes after what was handed on, or after the seek?"""
         before = self._read_offset[partition]

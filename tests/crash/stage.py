@@ -1,6 +1,7 @@
 """Workers under a keeper that starts again what ended, fed while faults happen to them, and compared at the end."""
 
 import asyncio
+import signal
 import subprocess
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -103,29 +104,31 @@ class Stage:
         self.events += sum(len(envelope.events) for envelope in envelopes)
 
     async def renew(self, envelopes: Sequence[Envelope]) -> None:
-        """The broker is a new one: count what is sent from 0 again, also while old workers still look at it.
+        """The broker comes back empty and is filled beyond the old watermarks before any worker sees it again.
 
-        Until they have noticed, its log stays shorter than the old one was: the watch takes up to 15 s, and a log that
-        outgrew the old watermarks within that time would be taken for the old one.
+        What is sent counts from 0 again. Workers stand still meanwhile, so that each one's next fetch finds records
+        at its old position, as if nothing had happened.
         """
-        await asyncio.sleep(3.0)  # tansu shows a topic with some of its partitions while another process creates it
+        for worker in self.workers:
+            worker.send_signal(signal.SIGSTOP)
+        before = await self.watermarks()
+        await self.broker.kill_and_return(away_s=0.5)
         await asyncio.to_thread(ensure_topics, self.kafka)
-        self.sent, few = 0, len(envelopes) // 10
-        await self.feed(envelopes[:few])
-        async with asyncio.timeout(STEP_TIMEOUT_S):
-            while await self.resets() == 0:
-                await asyncio.sleep(0.05)
-        await self.feed(envelopes[few:])
+        self.sent = 0
+        await self.feed(envelopes)
+        ends = Counter(record.partition for record in await world.read_records(self.kafka, TELEMETRY))
+        assert all(ends[partition] > watermark + 1 for partition, watermark in before.items()), "a position was reset"
+        for worker in self.workers:
+            worker.send_signal(signal.SIGCONT)
 
-    async def resets(self) -> int:
+    async def watermarks(self) -> dict[int, int]:
         async with self.store.client() as redis:
-            return int(await redis.hget(self.keys.broker_epoch, "resets") or 0)
+            return await world.watermarks(redis, self.keys, range(TELEMETRY.partitions))
 
     async def applied(self) -> int:
         """How many records do the watermarks in Redis cover? -1 while Redis does not answer."""
         try:
-            async with self.store.client() as redis:
-                found = await world.watermarks(redis, self.keys, range(TELEMETRY.partitions))
+            found = await self.watermarks()
         except (RedisError, OSError):
             return -1
         return sum(watermark + 1 for watermark in found.values())

@@ -5,15 +5,16 @@ import urllib.error
 import urllib.request
 
 import pytest
+from kafka.admin import KafkaAdminClient
 from redis.asyncio import Redis
 
-from intentloop.adapters.broker_epoch import broker_epoch
+from intentloop.adapters.broker_epoch import LogIdentity, broker_epoch
 from intentloop.adapters.health import HealthServer
 from intentloop.adapters.keys import Keys
 from intentloop.adapters.settings import HealthSection, KafkaSection, RedisSection
 from intentloop.adapters.state_store import PartitionWrite, StateStore, enter_epoch, read_counts
 from intentloop.adapters.topics_admin import ensure_topics
-from intentloop.errors import ConfigurationError, FencedError
+from intentloop.errors import ConfigurationError, FencedError, UnavailableError
 from intentloop.topics import TELEMETRY
 
 
@@ -84,6 +85,25 @@ def test_the_epoch_names_cluster_and_topic(kafka: KafkaSection, prefix: str) -> 
     assert broker_epoch(other, TELEMETRY).split("/")[0] == cluster
     assert broker_epoch(other, TELEMETRY) != broker_epoch(kafka, TELEMETRY)
     assert broker_epoch(kafka.model_copy(update={"epoch": "mine"}), TELEMETRY) == "mine"
+
+
+def test_a_topic_that_was_made_anew_has_another_epoch(kafka: KafkaSection) -> None:
+    identity = LogIdentity(kafka, TELEMETRY)
+    with pytest.raises(UnavailableError, match="has no topic"):
+        identity.read()
+    ensure_topics(kafka, (TELEMETRY,))
+    before = identity.read()
+    assert identity.read() == before == broker_epoch(kafka, TELEMETRY)
+    admin = KafkaAdminClient(bootstrap_servers=kafka.bootstrap)
+    admin.delete_topics([f"{kafka.prefix}{TELEMETRY.name}"])
+    admin.close()
+    with pytest.raises(UnavailableError, match="has no topic"):
+        identity.read()
+    ensure_topics(kafka, (TELEMETRY,))
+    after = identity.read()
+    identity.close()
+    assert after.split("/")[0] == before.split("/")[0]
+    assert after.split("/")[1] != before.split("/")[1]
 
 
 def fetch(port: int, path: str, method: str = "GET") -> tuple[int, str]:

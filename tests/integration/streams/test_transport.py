@@ -110,6 +110,25 @@ def test_what_was_fetched_while_a_rebalance_went_on_is_not_lost(kafka: KafkaSect
     asyncio.run(run())
 
 
+def test_faust_still_shows_the_connections_that_it_fetches_over(kafka: KafkaSection) -> None:
+    async def run() -> None:
+        ensure_topics(kafka, (TELEMETRY,))
+        async with listening(kafka) as here:
+            await here.until_applied(await send_numbers(kafka, 100))
+            before = here.app.consumer.connections()
+            assert before
+            await here.until_applied(await send_numbers(kafka, 100))
+            assert here.app.consumer.connections() == before, "one that lasts is the same one"
+            for connection in before:
+                here.app.consumer._thread.thread_loop.call_soon_threadsafe(connection.close)
+            await here.until_applied(await send_numbers(kafka, 100))
+            after = here.app.consumer.connections()
+            assert after
+            assert not set(after) & set(before), "whoever comes in their place is another"
+
+    asyncio.run(run())
+
+
 def test_k07_faust_still_keeps_its_place_in_the_group_while_the_agent_is_slow(kafka: KafkaSection) -> None:
     async def run() -> None:
         ensure_topics(kafka, (TELEMETRY,))
