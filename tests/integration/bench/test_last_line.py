@@ -11,6 +11,7 @@ TINY = {
     "streams": ["--events", "2000", "--users", "40", "--only", "aiokafka", "--no-two"],
     "latency": ["--seconds", "0.5", "--warm-seconds", "0.5"],
     "state": ["--users", "2000", "--lives", "2", "--life-seconds", "1"],
+    "influence": ["--layers", "3", "--hidden", "128", "--rows", "1", "--tokens", "32", "--rounds", "1"],
     "gateway": ["--seconds", "0.5", "--connections", "4", "--only", "gateway", "asgi ours"],
 }
 
@@ -31,6 +32,9 @@ def test_a_bench_ends_with_its_figures(subject: str) -> None:
     assert figures["ours"] > 0
     assert figures["peer"] > 0
     assert figures["ratio"] == pytest.approx(figures["ours"] / figures["peer"], rel=0.01)
+    if subject == "influence":
+        assert float(figures["max_difference"]) <= 1e-6
+        assert set(figures["memory_mb"]) == {"plain", "ours", "keep_all"}
     if subject == "latency":
         assert figures["lost"] == 0
     if subject == "streams":
