@@ -4,7 +4,8 @@ Three ways over the same rows of a randomly initialised Qwen3 of real size (28 b
 `plain` is one forward pass that measures nothing, `ours` is `trainer.influence.block_influence`, `keep_all` asks the
 model for all hidden states and compares neighbours. `ratio` is time of ours / plain; `cpu_ratio` is the same in CPU
 time, which other processes disturb less. Memory is each way's peak above the loaded model, in a process of its own;
-`memory_ratio` is ours / plain, `process_ratio` the same with the model in it. Values of ours and keep_all must be equal within 1e-6, or the bench fails.
+`memory_ratio` is ours / plain, `process_ratio` the same with the model in it. Values of ours and keep_all must be
+equal within 1e-6, or the bench fails.
 """
 
 import argparse
