@@ -16,9 +16,19 @@ async def require_device_token(connection: "ASGIConnection[Any, Any, Any, Any]",
     Raises:
         BodyFault: 401.
     """
-    expected = services_of(connection).token
+    check_token(connection.headers.get("authorization", ""), services_of(connection).token)
+
+
+def check_token(authorization: str, expected: bytes) -> None:
+    """Does this header's value carry the device token?
+
+    Args:
+        expected: Empty lets everybody in, told loudly at start.
+    Raises:
+        BodyFault: 401.
+    """
     if not expected:
-        return  # open, told loudly at start
-    scheme, _space, given = connection.headers.get("authorization", "").partition(" ")
+        return
+    scheme, _space, given = authorization.partition(" ")
     if scheme.lower() != "bearer" or not hmac.compare_digest(given.strip().encode("utf-8", "replace"), expected):
         raise BodyFault(401, "the device token is missing or wrong; send 'Authorization: Bearer <token>'")

@@ -11,10 +11,11 @@ from typing import Any
 
 import msgspec
 from litestar import Request, Response, post
+from litestar.openapi.datastructures import ResponseSpec
 
 from gateway.describe import TelemetryOperation
 from gateway.faults import BodyFault
-from gateway.read_body import check_head, read_body
+from gateway.read_body import Receive, check_head, read_body
 from gateway.services import Services, services_of
 from gateway.sort_batch import Repaired, SetAside, Sorted, sort_batch
 from intentloop.adapters import metrics
@@ -26,8 +27,10 @@ from intentloop.events import Rejection
 from intentloop.facts import DeadLetter
 from intentloop.topics import TELEMETRY, dead
 
+PATH = "/v1/telemetry"
 _IN_THREAD_BYTES = 262_144  # a body that large may take long to read slowly; others must not wait for it
 _DEAD = dead(TELEMETRY)
+_ACCEPTED, _REJECTED = (metrics.GATEWAY_EVENTS.labels(outcome) for outcome in ("accepted", "rejected"))
 
 
 class TelemetryAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -38,13 +41,31 @@ class TelemetryAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     repaired: tuple[Repaired, ...] = ()
 
 
-@post("/v1/telemetry", status_code=202, request_max_body_size=None, operation_class=TelemetryOperation)
+@post(
+    PATH,
+    status_code=202,
+    request_max_body_size=None,
+    operation_class=TelemetryOperation,
+    responses={202: ResponseSpec(TelemetryAnswer, description="Kafka has the batch.", generate_examples=False)},
+)
 async def receive_telemetry(request: Request[Any, Any, Any]) -> Response[bytes]:
     """Take one phone's batch of up to 200 events, as JSON or gzipped JSON."""
-    services = services_of(request)
-    headers = request.headers
-    gzipped = check_head(headers.get("content-length"), headers.get("content-encoding"), services.body_rule)
-    body = await read_body(request.receive, gzipped, services.body_rule)
+    length, encoding = request.headers.get("content-length"), request.headers.get("content-encoding")
+    answer = await store_batch(services_of(request), length, encoding, request.receive)
+    return Response(answer, status_code=202, media_type="application/json")
+
+
+async def store_batch(
+    services: Services, content_length: str | None, content_encoding: str | None, receive: Receive
+) -> bytes:
+    """What is the phone told of its batch, once Kafka has it? An encoded `TelemetryAnswer`.
+
+    Raises:
+        BodyFault: the body as a whole cannot be taken.
+        UnavailableError: Kafka did not confirm in time.
+    """
+    gzipped = check_head(content_length, content_encoding, services.body_rule)
+    body = await read_body(receive, gzipped, services.body_rule)
     arguments = (body, now_ms(), services.hash_user, services.intake_rule)
     found = sort_batch(*arguments) if len(body) < _IN_THREAD_BYTES else await asyncio.to_thread(sort_batch, *arguments)
     begun = time.perf_counter()
@@ -52,8 +73,7 @@ async def receive_telemetry(request: Request[Any, Any, Any]) -> Response[bytes]:
     metrics.GATEWAY_STORE.observe(time.perf_counter() - begun)
     _count(found)
     rejected = tuple(Rejection(each.index, each.reason) for each in found.set_aside)
-    answer = TelemetryAnswer(accepted=found.accepted, rejected=rejected, repaired=found.repaired)
-    return Response(encode(answer), status_code=202, media_type="application/json")
+    return encode(TelemetryAnswer(accepted=found.accepted, rejected=rejected, repaired=found.repaired))
 
 
 async def _store(services: Services, found: Sorted) -> None:
@@ -64,7 +84,10 @@ async def _store(services: Services, found: Sorted) -> None:
             raise BodyFault(
                 413, f"the batch takes {len(value)} bytes, the limit is {MAX_REQUEST_BYTES}; send it in parts"
             )
-    positions = await asyncio.gather(*(services.store(TELEMETRY, user, value) for user, value in values))
+    if len(values) == 1:  # nearly always; a task for it would cost as much as sending it
+        positions = [await services.store(TELEMETRY, *values[0])]
+    else:
+        positions = await asyncio.gather(*(services.store(TELEMETRY, user, value) for user, value in values))
     if found.set_aside:
         letters = [_dead_letter(each, positions[0]) for each in found.set_aside]
         key = f"{positions[0].partition}-{positions[0].offset}"
@@ -85,8 +108,8 @@ def _dead_letter(event: SetAside, envelope: Position) -> DeadLetter:
 
 
 def _count(found: Sorted) -> None:
-    metrics.GATEWAY_EVENTS.labels("accepted").inc(found.accepted)
-    metrics.GATEWAY_EVENTS.labels("rejected").inc(len(found.set_aside))
+    _ACCEPTED.inc(found.accepted)
+    _REJECTED.inc(len(found.set_aside))
     for repaired in found.repaired:
         for note in repaired.notes:
             metrics.GATEWAY_REPAIRS.labels(note).inc()

@@ -1,4 +1,4 @@
-"""How does a phone's batch reach Kafka at the rate of a fleet? librdkafka, acks=all, one wake-up a delivery round.
+"""How does a phone's batch reach Kafka at the rate of a fleet? librdkafka, acks=all, no thread of ours.
 
 The gateway's own producer: librdkafka bounds the delivery time of each message, which "202 after Kafka has it, else
 503 in time" needs; its rate beside aiokafka is a close call (`python -m bench.gateway`). Facts of the loop itself go
@@ -7,8 +7,6 @@ apart by its event ids.
 """
 
 import asyncio
-import threading
-from collections import deque
 
 import msgspec
 from confluent_kafka import KafkaException, Message, Producer
@@ -18,7 +16,9 @@ from intentloop.adapters.settings import KafkaSection
 from intentloop.errors import ContractError, UnavailableError
 from intentloop.topics import Topic
 
-_POLL_S = 0.1
+_POLL_S = 0.001
+_STOP_POLL_S = 0.01
+_PATIENCE_S = 1.0  # librdkafka looks for timed-out messages once a second
 _OVERHEAD_BYTES = 4_096  # key, headers and framing of one message
 _MAX_WAITING_KIB = 131_072  # what may wait in memory while the broker is away; more is refused at once
 
@@ -30,11 +30,11 @@ class Position(msgspec.Struct, frozen=True):
     offset: int
 
 
-_Delivery = tuple["asyncio.Future[Position]", Position | None, str]
-
-
 class TelemetryProducer:
     """Sends encoded envelopes; one a process is enough. Needs a running event loop from `start` to `stop`.
+
+    Deliveries are fetched by the event loop itself, every millisecond while any is outstanding: a polling thread would
+    have to win the interpreter's lock from a busy loop for each of them.
 
     Args:
         kafka: Where the broker is, and which prefix its topics carry.
@@ -45,22 +45,20 @@ class TelemetryProducer:
         self._kafka, self._timeout_s = kafka, timeout_s
         self._producer: Producer | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._delivered: deque[_Delivery] = deque()
-        self._stopping = threading.Event()
-        self._poller = threading.Thread(target=self._poll, name="telemetry-producer", daemon=True)
+        self._outstanding = 0
+        self._polling = False
 
     def start(self) -> None:
         """Begin; the broker need not be there yet."""
         self._loop = asyncio.get_running_loop()
         self._producer = Producer(_configuration(self._kafka, self._timeout_s))
-        self._poller.start()
 
     async def stop(self) -> None:
         """Wait for what is under way, at most the time-out."""
         if self._producer is not None:
-            await asyncio.to_thread(self._producer.flush, self._timeout_s)
-            self._stopping.set()
-            await asyncio.to_thread(self._poller.join, 5.0)
+            deadline_s = asyncio.get_running_loop().time() + self._timeout_s + _PATIENCE_S
+            while self._outstanding and asyncio.get_running_loop().time() < deadline_s:
+                await asyncio.sleep(_STOP_POLL_S)
             self._producer = None
 
     async def send(self, topic: Topic, key: str, value: bytes) -> Position:
@@ -77,14 +75,31 @@ class TelemetryProducer:
         future: asyncio.Future[Position] = self._loop.create_future()
 
         def on_delivery(error: object, message: Message) -> None:
-            stored = None if error is not None else Position(message.partition() or 0, message.offset() or 0)
-            self._delivered.append((future, stored, str(error)))
+            self._outstanding -= 1
+            if future.done():  # the request was cancelled
+                return
+            if error is None:
+                future.set_result(Position(message.partition() or 0, message.offset() or 0))
+            else:
+                future.set_exception(UnavailableError(f"Kafka did not confirm: {error}"))
 
         try:
             self._producer.produce(f"{self._kafka.prefix}{topic.name}", value, key.encode(), on_delivery=on_delivery)
         except (BufferError, KafkaException) as error:
             raise UnavailableError(f"Kafka takes no more messages now: {error}") from error
+        self._outstanding += 1
+        if not self._polling:
+            self._polling = True
+            self._loop.call_later(_POLL_S, self._poll)
         return await future
+
+    def _poll(self) -> None:
+        """Settle what was delivered; callbacks run in here, and so in the event loop's own thread."""
+        if self._producer is not None and self._loop is not None:
+            self._producer.poll(0)
+            self._polling = self._outstanding > 0
+            if self._polling:
+                self._loop.call_later(_POLL_S, self._poll)
 
     def ailment(self, topic: Topic) -> str:
         """Why can this topic not be written? Empty if it can. Blocks up to two seconds; call it in a thread."""
@@ -96,25 +111,6 @@ class TelemetryProducer:
         except KafkaException as error:
             return f"Kafka at {self._kafka.bootstrap} does not answer: {error}"
         return "" if len(found.partitions) == topic.partitions else f"topic {name} is not ready: {found.error}"
-
-    def _poll(self) -> None:
-        assert self._producer is not None
-        assert self._loop is not None
-        producer, loop = self._producer, self._loop
-        while not self._stopping.is_set():
-            producer.poll(_POLL_S)
-            if self._delivered and not loop.is_closed():
-                loop.call_soon_threadsafe(self._settle)  # once for a whole round of deliveries
-
-    def _settle(self) -> None:
-        while self._delivered:
-            future, stored, error = self._delivered.popleft()
-            if future.done():  # the request was cancelled
-                continue
-            if stored is None:
-                future.set_exception(UnavailableError(f"Kafka did not confirm: {error}"))
-            else:
-                future.set_result(stored)
 
 
 def _configuration(kafka: KafkaSection, timeout_s: float) -> dict[str, str | int | bool]:

@@ -179,3 +179,6 @@ def test_openapi_describes_what_phones_send(shared: RunningGateway) -> None:
     assert set(body["required"]) == {"batch_id", "user_id", "device_id", "events"}
     kinds = [each["properties"]["kind"]["enum"][0] for each in body["properties"]["events"]["items"]["anyOf"]]
     assert kinds == ["behaviour", "inference", "inference_skipped"]
+    answer = document["paths"]["/v1/telemetry"]["post"]["responses"]["202"]["content"]["application/json"]["schema"]
+    described = document["components"]["schemas"][answer["$ref"].rpartition("/")[2]]
+    assert set(described["properties"]) == {"accepted", "rejected", "repaired"}

@@ -156,6 +156,24 @@ def test_whole_body_faults_say_what_is_wrong_and_are_not_worth_a_retry(
     assert len(stored(kafka, TELEMETRY, 1)) == 1
 
 
+def test_the_short_way_and_the_frameworks_answer_alike(shared: RunningGateway) -> None:
+    cases: tuple[tuple[bytes, dict[str, str], int], ...] = (
+        (json.dumps(batch("b", event("e1"), {"ts": "x"}, event("e2", action="new"))).encode(), {}, 202),
+        (b"{", {}, 400),
+        (b"{}", {"content-encoding": "br"}, 415),
+        (b" " * ((1 << 20) + 1), {}, 413),
+        (b"{}", {"authorization": "Bearer wrong"}, 401),
+    )
+    for content, headers, status in cases:
+        short, full = (
+            shared.client.post(path, content=content, headers=headers) for path in ("/v1/telemetry", "/v1/telemetry/")
+        )
+        assert (short.status_code, full.status_code) == (status, status)
+        assert short.content == full.content
+        for name in ("content-type", "content-length", "www-authenticate"):
+            assert short.headers.get(name) == full.headers.get(name), name
+
+
 def test_k11_a_batch_too_large_for_one_message_is_refused_and_others_go_on(shared: RunningGateway) -> None:
     read = [{"action": "item_view", "title": "帐" * 400} for _ in range(50)]
     inference = {"kind": "inference", "ts_ms": now_ms(), "model_version": "v", "prompt_version": "p"}
