@@ -14,6 +14,8 @@ from intentloop.fleet_drift import MIXES, Baseline, FleetRule, RateBlocks
 from intentloop.training_set import teachers_agreement
 
 PREFIX = "fleet"  # of the streams' counters: fleet:<version>:said:<intent>, :fault:<kind>, :top:<bucket>
+DEGENERATE = "faults_degenerate"  # and of broken outputs: faults_degenerate:<version>
+OTHER = "other"  # stands for versions that nobody released, once too many of them were named
 Counts = Mapping[str, int]
 
 
@@ -43,10 +45,28 @@ class Looked(NamedTuple):
     drifts: tuple[FleetDrifted, ...]
 
 
+def version_of(name: str) -> str | None:
+    """Which version does this counter of the streams belong to? None where it belongs to none in particular."""
+    kind, colon, rest = name.partition(":")
+    if kind == PREFIX and rest.count(":") >= 2:
+        return rest.rsplit(":", 2)[0]  # phones name versions, with colons if they like
+    return rest if kind == DEGENERATE and colon else None
+
+
+def under_other(name: str) -> str:
+    """Under which name is a counter of a version kept when it gets none of its own? Empty for all other counters."""
+    version = version_of(name)
+    if version is None:
+        return ""
+    kind, _, rest = name.partition(":")
+    return f"{kind}:{OTHER}{rest.removeprefix(version)}"
+
+
 def version_totals(counts: Counts, version: str) -> dict[str, int]:
     """Which of the streams' counters are of this version? Without their prefix: `said:…`, `fault:…`, `top:…`."""
     prefix = f"{PREFIX}:{version}:"
-    return {name.removeprefix(prefix): count for name, count in counts.items() if name.startswith(prefix)}
+    own = (name for name in counts if name.startswith(prefix) and version_of(name) == version)
+    return {name.removeprefix(prefix): counts[name] for name in own}
 
 
 def take_totals(state: FleetState, totals: Counts, rule: FleetRule, now_ms: int) -> FleetState:

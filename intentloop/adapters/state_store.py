@@ -5,7 +5,10 @@ everything; so a batch is applied once, whole, by the one owner of the partition
 """
 
 import asyncio
+import math
+import time
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from hashlib import sha1
 from typing import Any, NamedTuple
 
@@ -15,18 +18,29 @@ from redis.exceptions import NoScriptError, RedisError, ResponseError, WatchErro
 
 from intentloop.adapters.keys import Keys
 from intentloop.errors import ConfigurationError, FencedError, UnavailableError
+from intentloop.fleet_state import under_other, version_of
 from intentloop.topics import TELEMETRY
 
 NO_WATERMARK = -1  # nothing of the partition was applied yet
+MAX_COUNTERS = 1_024  # of a partition, before versions that nobody released share theirs
+RELEASES_S = 1.0  # how long a list of releases holds when a version is not on it
 ANSWER_S = 2.0  # health tells of a Redis that is silent for longer; commands wait for longer, and are tried again
 
 _APPLY = """
 local found = redis.call('GET', KEYS[1]) or '-1'
 if found ~= ARGV[1] then return redis.error_reply('FENCED ' .. found) end
 local states, counts = tonumber(ARGV[4]), tonumber(ARGV[5])
-for i = 1, states do redis.call('SET', KEYS[2 + i], ARGV[5 + i], 'EX', ARGV[3]) end
-local at = 5 + states
-for i = 0, counts - 1 do redis.call('HINCRBY', KEYS[2], ARGV[at + 1 + 2 * i], ARGV[at + 2 + 2 * i]) end
+for i = 1, states do redis.call('SET', KEYS[2 + i], ARGV[6 + i], 'EX', ARGV[3]) end
+local at = 6 + states
+local fields = redis.call('HLEN', KEYS[2])
+for i = at + 2, at + 3 * counts, 3 do
+  local name = ARGV[i]
+  if ARGV[i - 1] ~= '' and redis.call('HEXISTS', KEYS[2], name) == 0 then
+    if fields >= tonumber(ARGV[6]) then name = ARGV[i - 1] end
+    fields = fields + 1
+  end
+  redis.call('HINCRBY', KEYS[2], name, ARGV[i + 1])
+end
 redis.call('SET', KEYS[1], ARGV[2])
 return states
 """
@@ -50,10 +64,14 @@ class StateStore:
         redis: A client that returns bytes.
         keys: Names of all keys.
         ttl_s: Life of a user's state after its last change; not shorter than the windows it holds.
+        max_counters: How many counters a partition has before those of versions that nobody released get no name of
+            their own any more: phones name versions, and a broken app may name a new one each time.
     """
 
-    def __init__(self, redis: Redis, keys: Keys, ttl_s: int) -> None:
-        self._redis, self._keys, self._ttl_s = redis, keys, ttl_s
+    def __init__(self, redis: Redis, keys: Keys, ttl_s: int, max_counters: int = MAX_COUNTERS) -> None:
+        self._redis, self._keys, self._ttl_s, self._max_counters = redis, keys, ttl_s, max_counters
+        self._released: frozenset[str] = frozenset()
+        self._released_at_s = -math.inf
 
     async def illness(self, applied: Mapping[int, int]) -> str:
         """Why can Redis not serve now? Empty when it does.
@@ -107,11 +125,21 @@ class StateStore:
         Raises:
             FencedError: a watermark was not the expected one; nothing of that partition was written.
         """
-        forgotten = await self._run(list(writes))
+        writes = list(writes)
+        await self._learn_releases(writes)
+        forgotten = await self._run(writes)
         if forgotten:
             await self._redis.script_load(_APPLY)
             if await self._run(forgotten):
                 raise UnavailableError("Redis forgets scripts as fast as they are loaded; is something flushing them?")
+
+    async def _learn_releases(self, writes: Sequence[PartitionWrite]) -> None:
+        """A version that is not known may be a new release: it is registered before any phone can have it."""
+        now_s = time.monotonic()
+        if now_s - self._released_at_s < RELEASES_S or self._released.issuperset(_versions(writes)):
+            return
+        found: list[Any] = await self._redis.hkeys(self._keys.releases)
+        self._released, self._released_at_s = frozenset(version.decode() for version in found), now_s
 
     async def _run(self, writes: Sequence[PartitionWrite]) -> list[PartitionWrite]:
         """Call the script for each; returns those for which Redis did not know it (restart, failover, flush)."""
@@ -129,9 +157,25 @@ class StateStore:
 
     def _arguments(self, write: PartitionWrite) -> tuple[list[str], list[Any]]:
         keys = [self._keys.watermark(write.partition), self._keys.counters(write.partition), *write.states]
-        head = [write.expected, write.watermark, self._ttl_s, len(write.states), len(write.counts)]
-        counts = [item for pair in write.counts.items() for item in pair]
+        head = [write.expected, write.watermark, self._ttl_s, len(write.states), len(write.counts), self._max_counters]
+        counts = [item for name, count in write.counts.items() for item in (self._instead(name), name, count)]
         return keys, [*head, *write.states.values(), *counts]
+
+    def _instead(self, name: str) -> str:
+        """Under which name is this counted when the partition has counters enough? Empty: under its own, always."""
+        version, other = _versioned(name)
+        return "" if version in self._released else other
+
+
+def _versions(writes: Sequence[PartitionWrite]) -> set[str]:
+    named = (_versioned(name)[0] for write in writes for name in write.counts)
+    return {version for version in named if version is not None}
+
+
+@lru_cache(maxsize=4_096)
+def _versioned(name: str) -> tuple[str | None, str]:
+    """Of which version is this counter, and what is it called without? Remembered: batches count the same things."""
+    return version_of(name), under_other(name)
 
 
 def _compare(partition: int, expected: int, found: int) -> None:

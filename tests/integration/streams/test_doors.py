@@ -41,6 +41,34 @@ def test_a_batch_is_applied_once_whole_and_a_lost_script_is_loaded_again(redis_s
     asyncio.run(run())
 
 
+def test_versions_that_nobody_released_share_their_counters_once_there_are_too_many(
+    redis_section: RedisSection,
+) -> None:
+    async def run() -> None:
+        redis, keys = Redis.from_url(redis_section.url), Keys(redis_section.prefix)
+        store = StateStore(redis, keys, ttl_s=90_000, max_counters=4)
+        await redis.hset(keys.releases, "v1", "{}")
+        for number in range(50):
+            junk = {f"fleet:junk{number}:said:闲逛": 1, f"faults_degenerate:junk{number}": 2}
+            counts = {"applied": 1, **junk, "fleet:v1:said:闲逛": 3}
+            await store.apply([PartitionWrite(0, number - 1, number, {}, counts)])
+        found = await read_counts(redis, keys)
+        assert found.pop("applied") == 50
+        assert found.pop("fleet:v1:said:闲逛") == 150, "a release always has its own"
+        assert len(found) <= 6, "the cap, and one shared name of each kind"
+        assert sum(count for name, count in found.items() if name.startswith("fleet:")) == 50, "none is lost"
+        assert sum(count for name, count in found.items() if name.startswith("faults_degenerate:")) == 100
+        assert found["fleet:other:said:闲逛"] > 40
+        store._released_at_s -= 60.0  # v2 comes out later
+        await redis.hset(keys.releases, "v2", "{}")
+        await store.apply([PartitionWrite(0, 49, 50, {}, {"fleet:v2:top:c1": 7, "late": 1})])
+        found = await read_counts(redis, keys)
+        assert (found["fleet:v2:top:c1"], found["late"]) == (7, 1)
+        await redis.aclose()
+
+    asyncio.run(run())
+
+
 def test_a_broker_that_began_anew_is_noticed(redis_section: RedisSection) -> None:
     async def run() -> None:
         redis, keys = Redis.from_url(redis_section.url), Keys(redis_section.prefix)

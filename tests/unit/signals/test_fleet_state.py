@@ -124,3 +124,27 @@ def test_the_streams_count_what_a_version_says_and_reads() -> None:
     (bucket,) = (name for name in found if name.startswith("top:"))
     assert found == {"said:比价犹豫": 1, "said:闲逛": 1, "fault:degenerate": 1, "fault:unknown": 1, bucket: 4}
     assert fleet_state.version_totals(counts, "v") == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "other"),
+    [
+        ("fleet:v3:said:闲逛", "v3", "fleet:other:said:闲逛"),
+        ("fleet:a:b:top:c7", "a:b", "fleet:other:top:c7"),
+        ("fleet:v1:said:junk:said:闲逛", "v1:said:junk", "fleet:other:said:闲逛"),
+        ("fleet::fault:format", "", "fleet:other:fault:format"),
+        ("faults_degenerate:v3", "v3", "faults_degenerate:other"),
+        ("faults_degenerate", None, ""),
+        ("applied", None, ""),
+        ("skipped_fatigued", None, ""),
+    ],
+)
+def test_a_counter_tells_its_version_and_how_it_is_named_without(name: str, version: str | None, other: str) -> None:
+    assert fleet_state.version_of(name) == version
+    assert fleet_state.under_other(name) == other
+
+
+def test_a_version_with_colons_in_its_name_does_not_count_as_another() -> None:
+    counts = {"fleet:v1:said:闲逛": 3, "fleet:v1:said:junk:said:闲逛": 5, "fleet:v1:fault:format": 1}
+    assert fleet_state.version_totals(counts, "v1") == {"said:闲逛": 3, "fault:format": 1}
+    assert fleet_state.version_totals(counts, "v1:said:junk") == {"said:闲逛": 5}
