@@ -21,7 +21,6 @@ from trainer.search_score import Score
 
 NEEDS = ("freeze", "prune", "heal", "quantise", "export")
 CHOICE = "choice.json"
-LEDGER = "measured"
 
 Field = dict[str, Any]  # search_device.Contestant by candidate; that module loads the engine
 
@@ -59,6 +58,7 @@ def contest(run: step.Run, candidates: Sequence[Candidate]) -> list[Score]:
     """Look at each candidate as long as it is not hopeless; who stays has answered the whole dev set."""
     from trainer.search_device import Contestant
     from trainer.search_ledger import Ledger
+    from trainer.search_probe import LEDGER
 
     data, ledger = run.step("freeze") / "dev.jsonl", Ledger(run.directory / LEDGER)
     field = {
@@ -69,7 +69,7 @@ def contest(run: step.Run, candidates: Sequence[Candidate]) -> list[Score]:
     staying = [each.name for each in candidates if each.name not in left]
     left |= search_race.race(
         staying,
-        search_race.rounds(len(data.read_bytes().splitlines()), run.rule.search.shares),
+        search_race.rounds(field[candidates[0].name].samples, run.rule.search.shares),
         lambda name, count: field[name].right(count),
         lambda right: search_race.behind(right, run.rule.measure.choice_margin, run.rule.search.confidence_z),
     )

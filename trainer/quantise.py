@@ -52,23 +52,26 @@ def quantise(run: step.Run, directory: Path) -> step.Metrics:
     rows = [s.input_ids for s in dataset.encode(words, read["calibration"], rule.tune.cutoff_len)]
     metrics: step.Metrics = {"calibration_tokens": sum(len(row) for row in rows)}
     candidates = []
-    for count in rule.prune.layers_to_drop:
+    for count in run.metrics("heal")["kept"]:
         source = run.step("heal") / f"drop{count}"
         model = checkpoint.load(source)
         write_reference(model, words, read["dev"][: rule.measure.kl_samples], directory / f"drop{count}.safetensors")
         for candidate in plan(run.metrics("prune")[f"drop{count}"], count, rule):
             check_blocks(model, candidate.block)
             candidates.append(candidate)
-            if candidate.quantiser == "awq":
-                folded = run.directory / candidate.checkpoint
+            folded = run.directory / candidate.checkpoint
+            if candidate.quantiser == "awq" and not folded.is_dir():  # heads share it
                 metrics[f"{candidate.name}_tokens"] = awq_fold.fold(source, folded, rows, rule.quant, candidate.block)
     (directory / CANDIDATES).write_bytes(msgspec.json.format(msgspec.json.encode(candidates)))
     return metrics
 
 
 def plan(dropped: Sequence[int], count: int, rule: LineRule) -> list[Candidate]:
-    """Which candidates does one pruned model give? All pairs of quantiser and block, then a plain fallback."""
-    found = [_candidate(dropped, count, (name, block), rule.quant) for name, block in _pairs(rule.quant)]
+    """Which candidates does one pruned model give? All of quantiser × block × head, then a plain fallback."""
+    quant = rule.quant
+    heads = quant.lm_quant_bits or (quant.lm_quant_bit,)
+    pairs = [(quantiser, block) for quantiser in quant.quantisers for block in quant.quant_blocks]
+    found = [_with_head(_candidate(dropped, count, pair, quant), head, heads) for pair in pairs for head in heads]
     if rule.quant.fallback_bit > rule.quant.quant_bit:
         plain = _candidate(dropped, count, ("rtn", rule.quant.quant_blocks[0]), rule.quant)
         bits = rule.quant.fallback_bit
@@ -77,8 +80,9 @@ def plan(dropped: Sequence[int], count: int, rule: LineRule) -> list[Candidate]:
     return found
 
 
-def _pairs(rule: QuantRule) -> list[tuple[Quantiser, int]]:
-    return [(quantiser, block) for quantiser in rule.quantisers for block in rule.quant_blocks]
+def _with_head(candidate: Candidate, bits: int, heads: Sequence[int]) -> Candidate:
+    name = candidate.name if len(heads) == 1 else f"{candidate.name}-head{bits}"
+    return msgspec.structs.replace(candidate, name=name, head_bits=bits)
 
 
 def _candidate(dropped: Sequence[int], count: int, pair: tuple[Quantiser, int], rule: QuantRule) -> Candidate:

@@ -41,6 +41,11 @@ class Contestant:
         """How much does a phone download?"""
         return device_run.artefact_bytes(self.artefact)
 
+    @property
+    def samples(self) -> int:
+        """How many dev samples are there to answer?"""
+        return len(self._samples)
+
     def entry(self) -> Entry:
         """What is known so far?"""
         return self._ledger.read(self._key)

@@ -23,7 +23,8 @@ from typing import Any
 import msgspec
 
 from intentloop.errors import ContractError
-from trainer import check
+from intentloop.release import Kind
+from trainer import check, golden_guard
 from trainer.rule import LineRule
 
 Metrics = dict[str, Any]  # plain JSON values
@@ -39,7 +40,8 @@ log = logging.getLogger("trainer")
 class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
     """What one run is asked for. `incumbent` is the current release's directory, empty for none.
 
-    `number` goes into the version's name; `base` is a directory in Hugging Face's format.
+    `number` goes into the version's name; `base` is a directory in Hugging Face's format. A run of kind `adapter`
+    trains beside `base_release`, the directory of a full release.
     """
 
     number: int
@@ -49,6 +51,8 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
     previous: str = ""
     reason: str = ""
     created_at_ms: int = 0
+    kind: Kind = "full"
+    base_release: str = ""
 
 
 class StepManifest(msgspec.Struct, frozen=True, kw_only=True):
@@ -194,6 +198,7 @@ def main(name: str, needs: tuple[str, ...], work: Work) -> None:
     if len(sys.argv) != 2:
         raise SystemExit(f"usage: python -m trainer.{name} RUN_DIRECTORY")
     run = Run(Path(sys.argv[1]))
+    golden_guard.forbid(run.directory, name)
     if leads():
         log_to(run.directory / "logs" / f"{name}.log")
         perform(run, name, needs, work)

@@ -129,6 +129,18 @@ def test_candidates_are_all_pairs_of_quantiser_and_block() -> None:
     assert names == ["drop2-rtn32", "drop2-rtn64", "drop2-awq32", "drop2-awq64", "drop2-int8"]
 
 
+def test_head_precisions_are_tried_with_every_pair_and_share_its_scales() -> None:
+    quant = rule.QuantRule(quantisers=("awq",), quant_blocks=(32, 64), lm_quant_bits=(4, 8), fallback_bit=0)
+    found = quantise.plan((2,), 1, rule.LineRule(quant=quant))
+    assert [(each.name, each.head_bits) for each in found] == [
+        ("drop1-awq32-head4", 4),
+        ("drop1-awq32-head8", 8),
+        ("drop1-awq64-head4", 4),
+        ("drop1-awq64-head8", 8),
+    ]
+    assert len({each.checkpoint for each in found}) == 2
+
+
 def test_the_fallback_has_eight_bits_throughout_and_needs_no_calibration() -> None:
     fallback = quantise.plan((2,), 1, rule.LineRule())[-1]
     assert (fallback.fallback, fallback.quantiser, fallback.bits, fallback.head_bits) == (True, "rtn", 8, 8)

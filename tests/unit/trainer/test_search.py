@@ -1,10 +1,16 @@
 """When is a candidate hopeless, which are on the front, and is anything measured twice? No model needed."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import msgspec
+import pytest
+
 from intentloop.gate import Outcome
-from trainer import pareto, plot, quantise, search_race
+from trainer import golden_guard, heal, pareto, plot, quantise, rule, search_race, step
 from trainer.search_ledger import Answered, Entry, Ledger, key
 from trainer.search_score import Score
 
@@ -136,3 +142,64 @@ def test_what_was_measured_is_found_again_until_something_that_it_depends_on_cha
     data.write_bytes(b"samples")
     (artefact / "llm.mnn.weight").write_bytes(b"other weights")
     assert ledger.read(key(artefact, (data,), b"rule")) == Entry()
+
+
+def test_both_ways_of_healing_are_tried_and_a_whole_model_needs_none() -> None:
+    assert [each.name for each in heal.variants([0, 4], "both")] == ["drop0-none", "drop4-lora", "drop4-distil"]
+    assert [each.name for each in heal.variants([4, 6], "distil")] == ["drop4-distil", "drop6-distil"]
+
+
+def test_the_way_of_healing_that_is_right_more_often_in_the_engine_is_kept() -> None:
+    tried = heal.variants([4, 6, 8], "both")
+    right = {
+        "drop4-lora": [True, True, False, False],
+        "drop4-distil": [True, True, True, False],
+        "drop6-lora": [True, True, False, False],
+        "drop6-distil": [True, False, True, False],
+    }
+    left = {"drop8-lora": "behind", "drop8-distil": "behind"}
+    found = heal.better(tried, right, left)
+    assert [each.name for each in found.kept] == ["drop4-distil", "drop6-lora"]
+    assert set(found.left) == {"drop4-lora", "drop6-distil", "drop8-lora", "drop8-distil"}
+    assert "0.750" in found.left["drop4-lora"]
+    assert found.left["drop8-lora"] == "behind"
+
+
+@pytest.mark.parametrize("name", ["adapt", "heal", "quantise", "measure", "adapter-measure"])
+@pytest.mark.parametrize("part", ["inputs", "freeze"])
+def test_a_step_before_the_gate_that_opens_the_golden_set_is_ended(name: str, part: str, tmp_path: Path) -> None:
+    ended = open_golden(name, part, tmp_path)
+    assert ended.returncode != 0
+    assert f"step '{name}' opened" in ended.stderr
+
+
+@pytest.mark.parametrize("name", sorted(golden_guard.READERS))
+def test_the_gate_and_what_cuts_or_records_the_golden_set_may_open_it(name: str, tmp_path: Path) -> None:
+    assert open_golden(name, "freeze", tmp_path).stdout == "read"
+
+
+def open_golden(name: str, part: str, run: Path) -> subprocess.CompletedProcess[str]:
+    (run / part).mkdir()
+    (run / part / "golden.jsonl").write_text("read", encoding="utf-8")
+    os.symlink(run / part, run / "another-name")  # the way to the file does not matter
+    program = (
+        "import sys; from pathlib import Path; from trainer import golden_guard\n"
+        "golden_guard.forbid(Path(sys.argv[1]), sys.argv[2])\n"
+        "print((Path(sys.argv[1]) / 'another-name' / 'golden.jsonl').read_text(), end='')"
+    )
+    command = [sys.executable, "-c", program, str(run), name]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_every_step_runs_under_the_guard(tmp_path: Path) -> None:
+    (tmp_path / "spec.json").write_bytes(msgspec.json.encode(step.RunSpec(number=1, base="", base_name="")))
+    (tmp_path / "rule.json").write_bytes(msgspec.json.encode(rule.LineRule()))
+    (tmp_path / "inputs").mkdir()
+    (tmp_path / "inputs" / "golden.jsonl").write_text("", encoding="utf-8")
+    program = (
+        "from trainer import step\n"
+        "step.main('measure', (), lambda run, into: {'read': (run.directory / 'inputs/golden.jsonl').read_text()})"
+    )
+    ended = subprocess.run([sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, check=False)
+    assert "step 'measure' opened" in ended.stderr
+    assert not (tmp_path / "measure" / step.MANIFEST).exists()
