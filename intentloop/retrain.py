@@ -15,7 +15,8 @@ DAY_MS = 86_400_000
 
 class RetrainRule(msgspec.Struct, frozen=True, kw_only=True):
     """`hard_new`: hard samples since the last release that are enough. `rearm_hard`: how many more than at the last
-    request must be there to ask again, so that a rejected candidate is not trained again from the same data.
+    request, or as its run has seen, must be there to ask again, so that a rejected candidate is not trained again from
+    the same data.
 
     `min_per_class` counts samples of each intent in the whole set. `cooldown_s` is between two requests.
     `drift_min_hard` is what a confirmed drift needs at least.
@@ -32,7 +33,8 @@ class RetrainRule(msgspec.Struct, frozen=True, kw_only=True):
 class LoopFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What is known when the question is asked; `revision` is that of the training set.
 
-    `asked_at_ms` are the times of earlier requests; `hard_at_last_request` is 0 when none was made for this release.
+    `asked_at_ms` are the times of earlier requests; `hard_at_last_request` is how many of the new hard samples the last
+    request for this release and its run have seen, 0 when there was none.
     """
 
     now_ms: int
@@ -59,6 +61,19 @@ class Wait(msgspec.Struct, frozen=True):
     reason: str
 
 
+class RunVerdict(msgspec.Struct, frozen=True, kw_only=True):
+    """What the gate said of a run's candidate; `release` is the version that came of it, empty where none did.
+
+    `hard_seen`: how many hard samples, new to the current release, the run has learnt from.
+    """
+
+    kind: Literal["release", "reject", "inconclusive"]
+    reasons: tuple[str, ...]
+    judged_at_ms: int
+    release: str = ""
+    hard_seen: int = 0
+
+
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
     """The last decision as it is stored for whoever asks why (`Keys.decision`, JSON)."""
 
@@ -73,9 +88,13 @@ def decide(facts: LoopFacts, rule: RetrainRule) -> Request | Wait:
     obstacle = _obstacle(facts, rule)
     if obstacle:
         return Wait(obstacle)
+    unseen = facts.hard_new - facts.hard_at_last_request
+    since = f", {unseen} of them since the last run" if facts.hard_at_last_request else ""
     if facts.hard_new >= rule.hard_new:
-        return Request(f"{facts.hard_new} new hard samples, {rule.hard_new} are enough")
-    return Request(f"confirmed drift with {facts.hard_new} new hard samples, {rule.drift_min_hard} are enough then")
+        return Request(f"{facts.hard_new} new hard samples, {rule.hard_new} are enough{since}")
+    return Request(
+        f"confirmed drift with {facts.hard_new} new hard samples, {rule.drift_min_hard} are enough then{since}"
+    )
 
 
 def _obstacle(facts: LoopFacts, rule: RetrainRule) -> str:
@@ -92,7 +111,7 @@ def _too_little(facts: LoopFacts, rule: RetrainRule) -> str:
         return f"{facts.hard_new} of {rule.hard_new} new hard samples"
     if facts.hard_at_last_request and facts.hard_new < facts.hard_at_last_request + rule.rearm_hard:
         return (
-            f"{facts.hard_new} new hard samples, the last request had {facts.hard_at_last_request}: "
+            f"{facts.hard_new} new hard samples, the last run has seen {facts.hard_at_last_request}: "
             f"{rule.rearm_hard} more are needed to ask again"
         )
     for intent in INTENTS:

@@ -7,7 +7,7 @@ After a crash what is open is completed with the same id. One worker decides at 
 import asyncio
 import logging
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 
 import msgspec
 
@@ -20,7 +20,7 @@ from intentloop.adapters.leases import Lease
 from intentloop.adapters.retrain_log import RetrainLog
 from intentloop.adapters.training_store import TrainingStore
 from intentloop.facts import RetrainRequested
-from intentloop.retrain import Decision, LoopFacts, Request, RetrainRule, decide
+from intentloop.retrain import Decision, LoopFacts, Request, RetrainRule, RunVerdict, decide
 
 log = logging.getLogger(__name__)
 
@@ -90,7 +90,8 @@ class Decider:
         queue = await self._stores.train_queue.counts()
         release = await self._stores.release()
         asked = [entry.request for entry in await self._stores.retrains.entries()]
-        same_base = [request.hard_new for request in asked if request.base_version == release]
+        verdicts = await self._stores.training.verdicts()
+        same_base = [_seen(request, verdicts) for request in asked if request.base_version == release]
         return LoopFacts(
             now_ms=now_ms(),
             release=release,
@@ -113,6 +114,12 @@ class Decider:
             await stores.producer.send(topics.RETRAIN_REQUESTED, entry.request.base_version, entry.request)
             await self._stores.retrains.close(entry.request)
             metrics.RETRAIN_REQUESTS.inc()
+
+
+def _seen(request: RetrainRequested, verdicts: Mapping[str, RunVerdict]) -> int:
+    """How many new hard samples were there at this request, or when its run began to learn?"""
+    verdict = verdicts.get(request.id)
+    return max(request.hard_new, verdict.hard_seen if verdict else 0)
 
 
 def _request(facts: LoopFacts, reason: str) -> RetrainRequested:

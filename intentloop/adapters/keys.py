@@ -28,6 +28,7 @@ class Keys:
         # the loop's own memory
         self.decision = f"{prefix}:{{loop}}:decision"
         self.retrains = f"{prefix}:{{loop}}:retrains"
+        self.verdicts = f"{prefix}:{{loop}}:verdicts"  # hash request id → what the gate said of its candidate
         self.release = f"{prefix}:{{loop}}:release"
         self.releases = f"{prefix}:{{loop}}:releases"
         self.teacher_spending = f"{prefix}:{{loop}}:spending"  # hash day → micro-yuan paid to teachers

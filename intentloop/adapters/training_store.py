@@ -16,6 +16,7 @@ from intentloop.adapters import training_scripts
 from intentloop.adapters.keys import Keys
 from intentloop.errors import ContractError
 from intentloop.facts import SampleLabelled
+from intentloop.retrain import RunVerdict
 from intentloop.training_set import (
     GOLDEN_RATIO,
     TrainingCounts,
@@ -31,6 +32,7 @@ CHUNK = 500  # entries an export asks for at once: well under a millisecond of R
 
 _encode = msgspec.json.encode
 _decode_label = msgspec.json.Decoder(SampleLabelled).decode
+_decode_verdict = msgspec.json.Decoder(RunVerdict).decode
 _decode_sample = msgspec.json.Decoder(TrainingSample).decode
 
 
@@ -96,6 +98,22 @@ class TrainingStore:
         """Remember that release `version` learnt from these samples; they are no longer new."""
         for start in range(0, len(ids), CHUNK):
             await self._scripts["mark_used"](keys=self._keys, args=[version, *ids[start : start + CHUNK]])
+
+    async def record_verdict(self, request_id: str, verdict: RunVerdict, ids: Sequence[str]) -> None:
+        """Remember what the gate said of the candidate that learnt from these samples; they stay in the set.
+
+        How many of them are hard and new to the current release is filled in here, for the next decision.
+        """
+        seen = 0
+        for start in range(0, len(ids), CHUNK):
+            seen += sum(await self._redis.smismember(self._names.training_fresh, list(ids[start : start + CHUNK])))
+        told = _encode(msgspec.structs.replace(verdict, hard_seen=seen))
+        await self._redis.hset(self._names.verdicts, request_id, told)
+
+    async def verdicts(self) -> dict[str, RunVerdict]:
+        """What did the gate say of each run, by request? The last one to be judged comes last."""
+        found = {key: _decode_verdict(value) async for key, value in self._scan(self._names.verdicts)}
+        return dict(sorted(found.items(), key=lambda pair: pair[1].judged_at_ms))
 
     async def counts(self) -> TrainingCounts:
         """What does the set hold, and how did its labels come about?"""

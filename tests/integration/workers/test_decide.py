@@ -16,7 +16,7 @@ from intentloop.adapters.settings import KafkaSection, RedisSection
 from intentloop.adapters.topics_admin import ensure_topics
 from intentloop.adapters.training_store import TrainingStore
 from intentloop.facts import RetrainRequested
-from intentloop.retrain import Decision, RetrainRule
+from intentloop.retrain import Decision, RetrainRule, RunVerdict
 from tests.unit.core_workers.samples import labelled, picked
 from workers.decide import Decider, LoopStores
 
@@ -95,6 +95,30 @@ async def test_a_rejected_candidate_is_not_trained_again_from_the_same_data(
         for number in (3, 4):
             await stores.training.add(labelled(number))
         assert (await decider.step()).kind == "request"
+
+
+async def test_what_came_before_a_rejected_run_began_counts_as_seen_and_stays_in_the_set(
+    kafka: KafkaSection, redis_section: RedisSection
+) -> None:
+    async with loop(kafka, redis_section) as stores:
+        decider = Decider(stores, RULE)
+        for number in range(3):
+            await stores.training.add(labelled(number))
+        await decider.step()
+        (job,) = await stores.train_queue.claim("trainer", 1, 0)
+        for number in (3, 4):  # before the run takes its samples
+            await stores.training.add(labelled(number))
+        ids = [sample.id for sample in await stores.training.samples()]
+        verdict = RunVerdict(kind="reject", reasons=("worse by 0.1",), judged_at_ms=1)
+        await stores.training.record_verdict(job.id, verdict, ids)
+        await stores.train_queue.done(job)
+        assert await stores.training.verdicts() == {job.id: msgspec.structs.replace(verdict, hard_seen=5)}
+        assert (await decider.step()).reason.startswith("5 new hard samples, the last run has seen 5: 2 more")
+        await stores.training.add(labelled(5))
+        assert (await decider.step()).kind == "wait"
+        await stores.training.add(labelled(6))
+        assert (await decider.step()).reason == "7 new hard samples, 3 are enough, 2 of them since the last run"
+        assert len(await stores.training.samples()) == 7
 
 
 async def test_after_a_release_the_count_begins_anew(kafka: KafkaSection, redis_section: RedisSection) -> None:

@@ -50,6 +50,17 @@ def test_what_is_over_stops_nothing(changes: dict[str, Any]) -> None:
     assert isinstance(decide(facts(**changes), RULE), Request)
 
 
+def test_what_a_rejected_run_has_seen_is_told_when_it_is_asked_for_again() -> None:
+    outcome = decide(facts(hard_new=17, hard_at_last_request=12, asked_at_ms=(NOW - 61_000,)), RULE)
+    assert outcome == Request("17 new hard samples, 10 are enough, 5 of them since the last run")
+
+
+def test_a_drift_that_goes_on_does_not_ask_again_for_what_its_run_has_seen() -> None:
+    asked = {"hard_at_last_request": 4, "asked_at_ms": (NOW - 61_000,), "drift_confirmed": True}
+    assert isinstance(decide(facts(hard_new=8, **asked), RULE), Wait)
+    assert isinstance(decide(facts(hard_new=9, **asked), RULE), Request)
+
+
 def test_a_confirmed_drift_needs_fewer_hard_samples() -> None:
     outcome = decide(facts(hard_new=4, drift_confirmed=True), RULE)
     assert isinstance(outcome, Request)
