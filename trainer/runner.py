@@ -14,11 +14,11 @@ import shutil
 import sys
 from collections.abc import Coroutine
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
-from intentloop import topics
+from intentloop import gate, topics
 from intentloop.adapters.blobs import encoded
 from intentloop.adapters.clock import now_ms
 from intentloop.adapters.facts_producer import FactProducer
@@ -29,6 +29,7 @@ from intentloop.errors import ContractError, FencedError, UnavailableError
 from intentloop.facts import ModelReleased, RetrainRequested
 from intentloop.ids import content_digest
 from intentloop.release import Manifest
+from intentloop.retrain import RunVerdict
 from trainer import dataset, publish, rule, run, step
 from trainer.settings import TrainerSection
 
@@ -84,10 +85,11 @@ async def do(doors: Doors, section: TrainerSection, job: Job) -> None:
     ended = run.result(current)
     log.info("%s: %s", type(ended.decision).__name__, "; ".join(ended.decision.reasons))
     _record_verdict(section, directory.name, ended)
+    ids = [sample.id for sample in dataset.read(directory / "inputs" / "training.jsonl")]
+    await doors.store.record_verdict(request.id, verdict_of(ended), ids)
     if ended.release is not None and ended.manifest is not None:
         await let_out(doors, ended.manifest, ended.release)
-        used = dataset.read(directory / "inputs" / "training.jsonl")
-        await doors.store.mark_used([sample.id for sample in used], ended.manifest.version)
+        await doors.store.mark_used(ids, ended.manifest.version)
     _forget_old_runs(section)
 
 
@@ -203,6 +205,21 @@ async def _execute(arguments: list[str], environment: dict[str, str] | None) -> 
 
 async def _golden(doors: Doors, section: TrainerSection) -> list[Any]:
     return dataset.read(section.golden) if section.golden else await doors.store.golden()
+
+
+def verdict_of(ended: run.Result) -> RunVerdict:
+    """What do the retrain decision and `intentloop status` need to know of a run?"""
+    kinds: dict[type[gate.Decision], Literal["release", "reject", "inconclusive"]] = {
+        gate.Release: "release",
+        gate.Reject: "reject",
+        gate.Inconclusive: "inconclusive",
+    }
+    return RunVerdict(
+        kind=kinds[type(ended.decision)],
+        reasons=ended.decision.reasons,
+        judged_at_ms=now_ms(),
+        release=ended.manifest.version if ended.manifest else "",
+    )
 
 
 def _record_verdict(section: TrainerSection, name: str, ended: run.Result) -> None:

@@ -22,6 +22,7 @@ from intentloop.adapters.training_store import TrainingStore
 from intentloop.errors import FencedError
 from intentloop.facts import RetrainRequested
 from intentloop.release import Interval, Manifest
+from intentloop.retrain import RunVerdict
 from intentloop.training_set import TrainingSample
 from trainer import publish, run, runner, step, tiny_corpus
 from trainer.settings import TrainerSection
@@ -38,6 +39,7 @@ class FakeStore:
     def __init__(self) -> None:
         self.kept = tiny_corpus.samples(5, 40, 0.5)
         self.used: dict[str, str] = {}
+        self.verdicts: dict[str, tuple[RunVerdict, int]] = {}
 
     async def audit(self) -> None:
         """Nothing was lost."""
@@ -49,6 +51,10 @@ class FakeStore:
     async def golden(self) -> list[TrainingSample]:
         """Others."""
         return tiny_corpus.samples(6, 10, 0.5)
+
+    async def record_verdict(self, request_id: str, verdict: RunVerdict, ids: list[str]) -> None:
+        """Remember, with the number of samples."""
+        self.verdicts[request_id] = (verdict, len(ids))
 
     async def mark_used(self, ids: list[str], version: str) -> None:
         """Remember."""
@@ -201,6 +207,9 @@ def test_what_the_gate_refuses_is_not_released_and_the_job_is_finished(
         await runner.serve(there.doors, there.section, "one")
         assert await there.doors.registry.current() is None
         assert there.store.used == {}
+        told, samples = there.store.verdicts["job-1"]
+        assert told.kind == type(decision).__name__.lower()
+        assert (told.reasons, told.release, samples) == (decision.reasons, "", 40)
         (verdict,) = (there.section.work / "verdicts").iterdir()
         assert msgspec.json.decode(verdict.read_bytes(), type=gate.Decision) == decision
         assert (await there.doors.queue.counts()).done == 1
