@@ -19,9 +19,13 @@ NAME = "gate"
 
 
 def judge(run: step.Run, directory: Path) -> step.Metrics:
+    """Judge the candidate that was chosen on dev."""
+    return decide(run, directory, run.step("export") / measure.read_choice(run).candidate.name)
+
+
+def decide(run: step.Run, directory: Path, artefact: Path) -> step.Metrics:
     """Write `candidate.json`, `incumbent.json` if there is one, and `decision.json`."""
     golden = run.step("freeze") / "golden.jsonl"
-    artefact = run.step("export") / measure.read_choice(run).candidate.name
     mine = run_on_device(artefact, golden, run.rule.measure, directory / "candidate.json")
     theirs = None
     if run.spec.incumbent:
@@ -66,9 +70,9 @@ def contender(version: str, report: device_run.DeviceReport) -> gate.Contender:
     )
 
 
-def read_decision(run: step.Run) -> gate.Decision:
+def read_decision(run: step.Run, name: str = NAME) -> gate.Decision:
     """What did the gate decide?"""
-    return msgspec.json.decode((run.step(NAME) / DECISION).read_bytes(), type=gate.Decision)
+    return msgspec.json.decode((run.step(name) / DECISION).read_bytes(), type=gate.Decision)
 
 
 if __name__ == "__main__":

@@ -27,10 +27,10 @@ def publish(run: step.Run, directory: Path) -> step.Metrics:
     """Write `release/` with its manifest last. The private key comes from the environment and is written nowhere."""
     choice = measure.read_choice(run)
     measured = judge.read_report(run.step("gate") / "candidate.json").measured
-    records = tuple(_record(run, name) for name in RECORDED)
-    lineage = _lineage(run)
+    records = tuple(record(run, name) for name in RECORDED)
+    origin = lineage(run)
     manifest = Manifest(
-        version=version(run.spec.number, lineage),
+        version=version(run.spec.number, origin),
         previous=run.spec.previous,
         base_model=run.spec.base_name,
         prompt_version=prompt.VERSION,
@@ -42,7 +42,7 @@ def publish(run: step.Run, directory: Path) -> step.Metrics:
         min_free_bytes=run.rule.min_free_bytes,
         measured=measured,
         steps=records,
-        lineage=lineage,
+        lineage=origin,
         reason=f"{run.spec.reason}; {'; '.join(judge.read_decision(run).reasons)}",
         created_at_ms=run.spec.created_at_ms,
     )
@@ -87,7 +87,8 @@ def base_sha256(directory: Path) -> str:
     return hashlib.sha256("".join(step.sha256(path) for path in files).encode()).hexdigest()
 
 
-def _lineage(run: step.Run) -> dict[str, str]:
+def lineage(run: step.Run) -> dict[str, str]:
+    """What was a release made from? Hashes by name."""
     names = {"snapshot": "train", "validation": "validation", "golden": "golden", "calibration": "calibration"}
     hashes = {key: step.sha256(run.step("freeze") / f"{name}.jsonl") for key, name in names.items()}
     return {
@@ -99,7 +100,8 @@ def _lineage(run: step.Run) -> dict[str, str]:
     }
 
 
-def _record(run: step.Run, name: str) -> StepRecord:
+def record(run: step.Run, name: str) -> StepRecord:
+    """What did a finished step cost?"""
     found = run.manifest(name)
     assert found is not None
     return StepRecord(name=name, seconds=found.seconds, peak_bytes=found.peak_bytes)

@@ -17,6 +17,7 @@ InfluenceCriterion = Literal["block", "angular", "perplexity", "taylor"]
 Healing = Literal["lora", "distil", "both"]
 Count = Annotated[int, msgspec.Meta(ge=1)]
 Quantiser = Literal["rtn", "hqq", "awq"]
+AdapterStorage = Literal["fp16", "int8"]
 
 
 class TuneRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -68,7 +69,7 @@ class SplitRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 class PruneRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`layers_to_drop` lists how many; each is healed and measured. 0 keeps all. `healing` is LoRA or distillation.
 
-    `both` tries each and keeps the better one by the device engine.
+    `both` tries each and keeps the better one by the device engine. The `distil_*` are the weights in `loss.py`.
     """
 
     influence_criterion: InfluenceCriterion = "block"
@@ -77,6 +78,8 @@ class PruneRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     heal_epochs: float = 3
     distil_alpha: float = 0.9
     distil_temperature: float = 1.0
+    distil_hidden: float = 0.0
+    distil_attention: float = 0.0
 
 
 class QuantRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -124,6 +127,19 @@ class SearchRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     latency_runs: int = 3
 
 
+class AdapterRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Releases that are an adapter of the released base. `adapter_release/policy.py` is the rule behind `auto`.
+
+    All pairs of `ranks` and `storages` are measured; training is that of `TuneRule` with the rank in its place.
+    """
+
+    release_kind: Literal["full", "adapter", "auto"] = "full"
+    ranks: tuple[int, ...] = (4, 8)
+    storages: tuple[AdapterStorage, ...] = ("int8", "fp16")
+    max_in_row: int = 6
+    min_free_bytes: int = 64_000_000
+
+
 class LineRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Everything that a run depends on besides its data.
 
@@ -140,6 +156,7 @@ class LineRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     measure: MeasureRule = MeasureRule()
     search: SearchRule = SearchRule()
     gate: GateRule = GateRule()
+    adapter: AdapterRule = AdapterRule()
     min_free_bytes: int = 1_000_000_000  # what a phone must have free, on top of nothing
     notes: tuple[str, ...] = ()
 

@@ -19,6 +19,11 @@ from intentloop import gate
 from intentloop.errors import IntentloopError
 from intentloop.release import Manifest
 from trainer import judge, publish, step
+from trainer.adapter_release import export as adapter_export
+from trainer.adapter_release import judge as adapter_judge
+from trainer.adapter_release import measure as adapter_measure
+from trainer.adapter_release import publish as adapter_publish
+from trainer.adapter_release import train as adapter_train
 
 log = logging.getLogger("trainer")
 
@@ -37,6 +42,20 @@ STEPS: Mapping[str, str] = {
 }
 
 
+# An update that is an adapter of the released base. Where dev leaves it no chance, `auto` goes on with the line above.
+ADAPTER_STEPS: Mapping[str, str] = {
+    "freeze": "trainer.freeze",
+    adapter_train.NAME: "trainer.adapter_release.train",  # LoRA beside the base's own rounded weights
+    adapter_export.NAME: "trainer.adapter_release.export",  # the one file that phones fetch
+    adapter_measure.NAME: "trainer.adapter_release.measure",  # choose rank and storage on the dev set
+    adapter_judge.NAME: "trainer.adapter_release.judge",  # base and adapter against the incumbent
+    adapter_publish.NAME: "trainer.adapter_release.publish",  # signed, naming its base
+}
+MODULES: Mapping[str, str] = {**STEPS, **ADAPTER_STEPS}
+
+TRAINING = ("adapt", "heal")  # what several processes can share
+
+
 class StepFailedError(IntentloopError):
     """A step of the line ended with an error; the run can be taken up again after its cause is gone."""
 
@@ -51,8 +70,17 @@ class Result(msgspec.Struct, frozen=True):
 
 def next_step(run: step.Run) -> str | None:
     """Which step is to be done now? None when the line is at its end, which a refusing gate also is."""
-    for name in STEPS:
-        if name == "publish" and not isinstance(judge.read_decision(run), gate.Release):
+    if run.spec.kind == "adapter":
+        name = _first_open(run, ADAPTER_STEPS, adapter_judge.NAME)
+        if name is not None or not adapter_judge.falls_back(run):
+            return name
+    return _first_open(run, STEPS, judge.NAME)
+
+
+def _first_open(run: step.Run, steps: Mapping[str, str], gate_name: str) -> str | None:
+    *_, last = steps
+    for name in steps:
+        if name == last and not isinstance(judge.read_decision(run, gate_name), gate.Release):
             return None
         if not step.is_done(run, name, needs(name)):
             return name
@@ -61,25 +89,34 @@ def next_step(run: step.Run) -> str | None:
 
 def result(run: step.Run) -> Result:
     """What came of a run that is at its end?"""
-    decision = judge.read_decision(run)
+    adapter = run.spec.kind == "adapter" and not adapter_judge.falls_back(run)
+    decision = judge.read_decision(run, adapter_judge.NAME if adapter else judge.NAME)
     if not isinstance(decision, gate.Release):
         return Result(decision, None, None)
-    release = run.step("publish") / "release"
+    release = run.step(adapter_publish.NAME if adapter else "publish") / "release"
     return Result(decision, release, publish.read_manifest(release))
 
 
 def needs(name: str) -> tuple[str, ...]:
     """Which earlier steps or input files does a step read?"""
-    found: tuple[str, ...] = importlib.import_module(STEPS[name]).NEEDS
+    found: tuple[str, ...] = importlib.import_module(MODULES[name]).NEEDS
     return found
 
 
 def command(name: str, run: step.Run) -> tuple[list[str], dict[str, str]]:
     """How is a step started? Command line and environment; only the last step is given the private key."""
     environment = {**os.environ, "OMP_WAIT_POLICY": "PASSIVE"}
-    if name != "publish":
+    if name not in ("publish", adapter_publish.NAME):
         environment.pop(publish.PRIVATE_KEY, None)
-    return [sys.executable, "-m", STEPS[name], str(run.directory)], environment
+    together = run.rule.num_processes
+    launcher = ["trainer.launch", str(together)] if together > 1 and name in TRAINING else []
+    return [sys.executable, "-m", *launcher, MODULES[name], str(run.directory)], environment
+
+
+def whereabouts(name: str) -> str:
+    """How far is a run that does this step now?"""
+    steps = STEPS if name in STEPS else ADAPTER_STEPS
+    return f"step {list(steps).index(name) + 1} of {len(steps)}: {name}"
 
 
 def check_ended(name: str, run: step.Run, returncode: int) -> None:
@@ -99,6 +136,7 @@ def run_line(run: step.Run) -> Result:
         StepFailedError: a step ended with an error.
     """
     while (name := next_step(run)) is not None:
+        log.info("%s", whereabouts(name))
         arguments, environment = command(name, run)
         check_ended(name, run, subprocess.run(arguments, env=environment, check=False).returncode)
     return result(run)

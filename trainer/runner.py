@@ -31,6 +31,7 @@ from intentloop.ids import content_digest
 from intentloop.release import Manifest
 from intentloop.retrain import RunVerdict
 from trainer import dataset, publish, rule, run, step
+from trainer.adapter_release import policy
 from trainer.settings import TrainerSection
 
 log = logging.getLogger("trainer")
@@ -87,6 +88,7 @@ async def do(doors: Doors, section: TrainerSection, job: Job) -> None:
     _record_verdict(section, directory.name, ended)
     ids = [sample.id for sample in dataset.read(directory / "inputs" / "training.jsonl")]
     await doors.store.record_verdict(request.id, verdict_of(ended), ids)
+    policy.note(section.work.resolve(), current.spec, ended.manifest)
     if ended.release is not None and ended.manifest is not None:
         await let_out(doors, ended.manifest, ended.release)
         await doors.store.mark_used(ids, ended.manifest.version)
@@ -107,17 +109,21 @@ async def prepare(doors: Doors, section: TrainerSection, request: RetrainRequest
     inputs.mkdir(parents=True, exist_ok=True)
     dataset.write(inputs / "training.jsonl", await doors.store.samples())
     dataset.write(inputs / "golden.jsonl", await _golden(doors, section))
-    rollout = await doors.registry.current()
+    rules = rule.read(section.rule)
+    ground = await policy.survey(doors.registry, section.base, rules.adapter, directory)
+    log.info("run %s makes a release of kind %s: %s", directory.name, ground.kind, ground.reason)
     spec = step.RunSpec(
         number=len(await doors.registry.versions()) + 1,
         base=str(section.base.resolve()),
         base_name=section.base_name,
-        incumbent=str((await doors.registry.directory(rollout.version)).resolve()) if rollout else "",
-        previous=rollout.version if rollout else "",
+        incumbent=ground.incumbent,
+        previous=ground.previous,
         reason=request.reason,
         created_at_ms=now_ms(),
+        kind=ground.kind,
+        base_release=ground.base_release,
     )
-    return step.start(directory, spec, rule.read(section.rule))
+    return step.start(directory, spec, rules)
 
 
 async def let_out(doors: Doors, manifest: Manifest, release: Path) -> None:

@@ -1,0 +1,96 @@
+"""Train: the released base learns from the snapshot beside its own rounded weights, once for each rank of the rule."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from intentloop.errors import ContractError
+from trainer import check, publish, step
+from trainer.adapter_release import base
+from trainer.adapter_release.graph import Adapter
+from trainer.rule import LineRule, TuneRule
+
+NEEDS = ("freeze",)
+NAME = "adapter-train"
+
+CHECKED_SAMPLES = 8
+MAX_DIVERGENCE = 0.01  # nats a token; the engine rounds activations, its weights are ours to 1e-4 of a logit
+
+
+def train(run: step.Run, directory: Path) -> step.Findings:
+    """Write `r<rank>/`, an adapter alone (safetensors), for every rank.
+
+    Raises:
+        ContractError: the base's files are not those that were released, or it was made from another base model.
+    """
+    from trainer import checkpoint, dataset, tune
+
+    artefact = Path(run.spec.base_release)
+    released = publish.read_manifest(artefact)
+    check_files(artefact)
+    words = checkpoint.tokenizer(run.base)
+    read = {name: dataset.read(run.step("freeze") / f"{name}.jsonl") for name in ("train", "validation", "dev")}
+    cutoff = run.rule.tune.cutoff_len
+    data = tuple(dataset.encode(words, read[name], cutoff) for name in ("train", "validation"))
+    metrics: step.Metrics = {"base": released.version, "samples": len(data[0])}
+    checks: list[check.Check] = []
+    for rank in run.rule.adapter.ranks:
+        model = base.load(artefact, run.base, released.layers_dropped)
+        if not checks:
+            checks.append(_sees_what_runs(model, artefact, read["dev"], run.rule))
+        rule = ranked(run.rule.tune, rank)
+        model = tune.attach(model, rule)
+        course = tune.Course(work=directory / "checkpoints", epochs=rule.num_train_epochs, rule=rule)
+        found = tune.train(model, (data[0], data[1]), course)
+        model.save_pretrained(directory / f"r{rank}", safe_serialization=True)
+        metrics[f"r{rank}_best_eval_loss"] = found["best_eval_loss"]
+    return step.Findings(metrics, tuple(checks))
+
+
+def check_files(artefact: Path) -> None:
+    """Are these the files that phones downloaded?
+
+    Raises:
+        ContractError: one differs from the release's manifest.
+    """
+    for file in publish.read_manifest(artefact).files:
+        found = step.sha256(artefact / file.name)
+        if found != file.sha256:
+            raise ContractError(
+                f"{artefact / file.name} has SHA-256 {found}, its manifest says {file.sha256}; publish the base again"
+            )
+
+
+def ranked(rule: TuneRule, rank: int) -> TuneRule:
+    """The same training with another rank; alpha keeps its ratio to it."""
+    return msgspec.structs.replace(
+        rule, lora_rank=rank, lora_alpha=max(1, round(rule.lora_alpha * rank / rule.lora_rank))
+    )
+
+
+def read_adapter(directory: Path) -> Adapter:
+    """Read a saved adapter by the graph's names, its scale folded into B."""
+    from safetensors.numpy import load_file
+
+    settings = msgspec.json.decode((directory / "adapter_config.json").read_bytes())
+    rank = settings["r"]
+    scale = settings["lora_alpha"] / (rank**0.5 if settings.get("use_rslora") else rank)
+    pairs: dict[str, dict[str, Any]] = {}
+    for name, value in load_file(directory / "adapter_model.safetensors").items():
+        layer, half, _ = name.removeprefix("base_model.model.").rsplit(".", 2)
+        pairs.setdefault(base.operation_name(layer), {})[half] = value.astype(np.float32)
+    return {name: (pair["lora_A"], pair["lora_B"] * np.float32(scale)) for name, pair in pairs.items()}
+
+
+def _sees_what_runs(model: Any, artefact: Path, samples: list[Any], rule: LineRule) -> check.Check:
+    from trainer.engine import Engine
+
+    engine = Engine(artefact, rule.measure.threads, reuse=False)
+    found = base.divergence(model, engine, samples[:CHECKED_SAMPLES])
+    return check.at_most("KL of the device's base to the one trained on", found, MAX_DIVERGENCE)
+
+
+if __name__ == "__main__":
+    step.main(NAME, NEEDS, train)
