@@ -1,13 +1,15 @@
 """Adapt: the base learns from the snapshot, as a LoRA adapter beside it."""
 
+import math
 from pathlib import Path
 
-from trainer import step
+from trainer import check, step
+from trainer.dataset import MAX_DROPPED_RATIO
 
 NEEDS = ("freeze",)
 
 
-def adapt(run: step.Run, directory: Path) -> step.Metrics:
+def adapt(run: step.Run, directory: Path) -> step.Findings:
     """Train an adapter on the frozen training set and save it alone (safetensors).
 
     Raises:
@@ -17,17 +19,24 @@ def adapt(run: step.Run, directory: Path) -> step.Metrics:
 
     words = checkpoint.tokenizer(run.base)
     dataset.check_template(words)
-    cutoff = run.rule.tune.cutoff_len
-    training, validation = (
-        dataset.encode(words, dataset.read(run.step("freeze") / f"{name}.jsonl"), cutoff)
-        for name in ("train", "validation")
-    )
-    model = tune.attach(checkpoint.load(run.base), run.rule.tune)
     rule = run.rule.tune
+    read = {name: dataset.read(run.step("freeze") / f"{name}.jsonl") for name in ("train", "validation")}
+    training, validation = (dataset.encode(words, read[name], rule.cutoff_len) for name in read)
+    model = tune.attach(checkpoint.load(run.base), rule)
     course = tune.Course(work=directory / "checkpoints", epochs=rule.num_train_epochs, rule=rule)
     metrics = tune.train(model, (training, validation), course)
-    model.save_pretrained(directory, safe_serialization=True)
-    return {**metrics, "samples": len(training), "tokens": sum(len(sample.input_ids) for sample in training)}
+    if step.leads():
+        model.save_pretrained(directory, safe_serialization=True)
+    dropped = len(read["train"]) - len(training)
+    counts = {"samples": len(training), "dropped": dropped, "tokens": sum(len(each.input_ids) for each in training)}
+    checks = (
+        check.at_most("share of samples without a supervised token", dropped / len(read["train"]), MAX_DROPPED_RATIO),
+        check.at_most("samples that do not end with the end mark", dataset.without_end(words, training), 0),
+        check.at_most("prompts that are not the base's own template", dataset.foreign(words, read["train"]), 0),
+        check.at_least("evaluations", metrics["evaluations"], 1),
+        check.at_most("best evaluation loss, guessing is its limit", metrics["best_eval_loss"], math.log(len(words))),
+    )
+    return step.Findings({**metrics, **counts}, checks)
 
 
 if __name__ == "__main__":

@@ -81,6 +81,26 @@ def check_template(tokenizer: Tokenizer) -> None:
         raise ContractError(f"{prompt.END} must be one token and not the padding, it is {end}")
 
 
+def foreign(tokenizer: Tokenizer, samples: Sequence[TrainingSample], most: int = 200) -> int:
+    """How many of the first `most` prompts are not byte for byte the tokenizer's own, thinking off (fault M08)?"""
+    return sum(_by_template(tokenizer, sample) != prompt_text(sample) for sample in samples[:most])
+
+
+def without_end(tokenizer: Tokenizer, encoded: Sequence[Encoded]) -> int:
+    """How many samples do not teach where to stop: their last supervised token is not the end mark (fault M09)?"""
+    (end,) = tokenizer(prompt.END, add_special_tokens=False)["input_ids"]
+    return sum(not sample.labels or sample.labels[-1] != end for sample in encoded)
+
+
+def _by_template(tokenizer: Tokenizer, sample: TrainingSample) -> str:
+    sequence = prompt.sequence_text(sample.read)
+    messages = [{"role": "system", "content": prompt.SYSTEM}, {"role": "user", "content": sequence}]
+    rendered: str = tokenizer.apply_chat_template(
+        messages, tokenize=False, add_generation_prompt=True, enable_thinking=False
+    )
+    return rendered
+
+
 def _encode(tokenizer: Tokenizer, sample: TrainingSample, cutoff_tokens: int) -> Encoded | None:
     said = tokenizer(answer_text(sample), add_special_tokens=False)["input_ids"]
     items = sample.read

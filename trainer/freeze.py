@@ -5,21 +5,22 @@ Nothing later reads the live training set. Golden users and golden sequences nev
 
 import hashlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from random import Random
 
 from intentloop import prompt
 from intentloop.errors import ContractError
+from intentloop.retrain import INTENTS
 from intentloop.training_set import TrainingSample
-from trainer import dataset, step
+from trainer import check, dataset, step
 from trainer.rule import SplitRule
 
 NEEDS = ("inputs/training.jsonl", "inputs/golden.jsonl")
 MIN_TRAIN = 20  # fewer samples than this are no training set
 
 
-def freeze(run: step.Run, directory: Path) -> step.Metrics:
+def freeze(run: step.Run, directory: Path) -> step.Findings:
     """Cut the snapshot and write `train|validation|dev|calibration|golden.jsonl`, templates beside them.
 
     Raises:
@@ -36,7 +37,23 @@ def freeze(run: step.Run, directory: Path) -> step.Metrics:
         metrics[name] = len(samples)
         metrics[f"{name}_classes"] = dict(Counter(sample.intent for sample in samples))
     metrics["snapshot_sha256"] = hashlib.sha256("\n".join(sorted(s.id for s in training)).encode()).hexdigest()
-    return metrics
+    return step.Findings(metrics, promises(parts))
+
+
+def promises(parts: Mapping[str, Sequence[TrainingSample]]) -> tuple[check.Check, ...]:
+    """What must hold of a cut: no user and no sequence in two of its parts, and something to learn of every class."""
+    apart = [parts[name] for name in ("train", "validation", "dev", "golden")]
+    taught = Counter[str](sample.intent for sample in parts["train"])
+    return (
+        check.at_most("users in two parts", _shared([{sample.user_id for sample in part} for part in apart]), 0),
+        check.at_most("sequences in two parts", _shared([{sample.digest for sample in part} for part in apart]), 0),
+        check.at_least("training samples of the rarest class", min(taught[intent] for intent in INTENTS), 1),
+    )
+
+
+def _shared(parts: Sequence[set[str]]) -> int:
+    """How many of their members are in more than one set?"""
+    return sum(count > 1 for count in Counter(member for part in parts for member in part).values())
 
 
 def split(

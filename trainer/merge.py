@@ -2,13 +2,13 @@
 
 from pathlib import Path
 
-from trainer import step
+from trainer import check, step
 
 NEEDS = ("freeze", "adapt")
 CHECKED_PROMPTS = 10
 
 
-def merge(run: step.Run, directory: Path) -> step.Metrics:
+def merge(run: step.Run, directory: Path) -> step.Findings:
     """Merge and save in the base's precision; the logits of ten prompts must survive saving and loading.
 
     Raises:
@@ -20,7 +20,9 @@ def merge(run: step.Run, directory: Path) -> step.Metrics:
 
     model = PeftModel.from_pretrained(checkpoint.load(run.base), run.step("adapt")).merge_and_unload()
     prompts = [dataset.prompt_text(sample) for sample in dataset.read(run.step("freeze") / "dev.jsonl")]
-    return {"max_logit_change": checkpoint.save(model, run.base, directory, prompts[:CHECKED_PROMPTS])}
+    change = checkpoint.save(model, run.base, directory, prompts[:CHECKED_PROMPTS])
+    promise = check.at_most("change of a logit by saving and loading", change, checkpoint.MAX_LOGIT_CHANGE)
+    return step.Findings({"max_logit_change": change}, (promise,))
 
 
 if __name__ == "__main__":

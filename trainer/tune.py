@@ -1,10 +1,12 @@
 """How is a model fine-tuned? LoRA on all linear layers, loss on the answer only, best checkpoint by evaluation loss.
 
-Used by `adapt.py` on the base and by `heal.py` on a pruned model. Source of the parameters: seeds/000.
+Used by `adapt.py` on the base and by `heal.py` on a pruned model. Several processes share the work where
+`trainer/launch.py` started them. Source of the parameters: seeds/000.
 """
 
 import logging
 import math
+import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,9 +15,10 @@ from typing import Any
 import msgspec
 import torch
 from peft import LoraConfig, TaskType, get_peft_model
-from transformers import PreTrainedModel, PrinterCallback, Trainer, TrainerCallback, TrainingArguments
+from transformers import PreTrainedModel, PrinterCallback, Trainer, TrainerCallback, TrainingArguments, set_seed
 
 from intentloop.errors import ContractError
+from trainer import curve, loss, progress, step
 from trainer.dataset import IGNORED, Encoded
 from trainer.rule import TuneRule
 from trainer.step import Metrics
@@ -26,15 +29,16 @@ TIED = ("lm_head", "embed_tokens")
 
 
 class Course(msgspec.Struct, frozen=True, kw_only=True):
-    """One training run: `work` takes its checkpoints and goes afterwards.
+    """One training run: `work` takes its checkpoints and goes afterwards; `<name>-losses` stay beside it.
 
-    `teacher` is a frozen model to imitate with its rule `(model, alpha, temperature)`; None trains on labels alone.
+    `teacher` is whom to imitate and how; None trains on labels alone.
     """
 
     work: Path
     epochs: float
     rule: TuneRule
-    teacher: Any = None
+    name: str = "training"
+    teacher: loss.Teacher | None = None
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -44,15 +48,40 @@ class Plan(msgspec.Struct, frozen=True):
     eval_steps: int
 
 
-def plan(samples: int, epochs: float, rule: TuneRule) -> Plan:
+def plan(samples: int, epochs: float, rule: TuneRule, processes: int = 1) -> Plan:
     """Clamp `eval_steps` so that at least one evaluation, and with it one save, happens (fault M17)."""
-    per_step = rule.per_device_train_batch_size * rule.gradient_accumulation_steps
-    steps = max(1, math.ceil(epochs * math.ceil(samples / per_step)))
-    return Plan(steps, max(1, min(rule.eval_steps, steps)))
+    per_step = rule.per_device_train_batch_size * rule.gradient_accumulation_steps * processes
+    steps_an_epoch = math.ceil(samples / per_step)
+    steps = max(1, math.ceil(epochs * steps_an_epoch))
+    wanted = rule.eval_steps if rule.eval_strategy == "steps" else steps_an_epoch
+    return Plan(steps, max(1, min(wanted, steps)))
+
+
+def processes() -> int:
+    """How many processes train together?"""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def precision(rule: TuneRule) -> str:
+    """In which precision are products computed? What the rule asks for where the GPU has it; 32 bits on CPUs."""
+    if torch.cuda.is_available() and rule.bf16 and torch.cuda.is_bf16_supported():
+        return "bf16"
+    return "fp16" if torch.cuda.is_available() and rule.fp16 else "fp32"
+
+
+def hardware(rule: TuneRule) -> Metrics:
+    """On what is trained, how precisely, and by how many processes? Recorded, since weights depend on it."""
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
+    return {
+        "device": device,
+        "precision": precision(rule),
+        "processes": processes(),
+        "threads": torch.get_num_threads(),
+    }
 
 
 def attach(model: PreTrainedModel, rule: TuneRule) -> Any:
-    """Wrap a model so that only LoRA matrices learn.
+    """Wrap a model so that only LoRA matrices learn; they begin the same for the same seed.
 
     Raises:
         ContractError: the target is an embedding that the model ties to its head (fault M04).
@@ -66,8 +95,10 @@ def attach(model: PreTrainedModel, rule: TuneRule) -> Any:
         r=rule.lora_rank,
         lora_alpha=rule.lora_alpha,
         lora_dropout=rule.lora_dropout,
+        use_rslora=rule.use_rslora,
         target_modules="all-linear" if target == "all" else names,
     )
+    set_seed(rule.seed)
     return get_peft_model(model, config)
 
 
@@ -80,7 +111,8 @@ def train(model: Any, data: tuple[list[Encoded], list[Encoded]], course: Course)
         ContractError: no evaluation happened, so "best" would mean nothing.
     """
     training, validation = data
-    schedule = plan(len(training), course.epochs, course.rule)
+    schedule = plan(len(training), course.epochs, course.rule, processes())
+    record = course.work.parent / f"{course.name}-losses.jsonl"
     trainer = _DistillingTrainer(
         teacher=course.teacher,
         model=model,
@@ -88,15 +120,20 @@ def train(model: Any, data: tuple[list[Encoded], list[Encoded]], course: Course)
         train_dataset=[_row(sample) for sample in training],
         eval_dataset=[_row(sample) for sample in validation],
         data_collator=_Collator(model.config.pad_token_id),
-        callbacks=[_Progress(schedule.steps)],
+        callbacks=[_Record(record, progress.Advance(course.name, schedule.steps))] if step.leads() else [],
     )
     trainer.remove_callback(PrinterCallback)
     try:
         trainer.train()
+        trainer.accelerator.wait_for_everyone()  # before the best checkpoint goes, all must have read it
     finally:
-        shutil.rmtree(course.work, ignore_errors=True)
+        if step.leads():
+            shutil.rmtree(course.work, ignore_errors=True)
+    model.to("cpu")
+    if step.leads():
+        curve.draw(record, record.with_suffix(".svg"))
     losses = [entry["eval_loss"] for entry in trainer.state.log_history if "eval_loss" in entry]
-    return {"steps": schedule.steps, "eval_steps": schedule.eval_steps, **best(losses)}
+    return {"steps": schedule.steps, "eval_steps": schedule.eval_steps, **best(losses), **hardware(course.rule)}
 
 
 def best(losses: Sequence[float]) -> Metrics:
@@ -119,7 +156,11 @@ def _arguments(course: Course, schedule: Plan) -> TrainingArguments:
         num_train_epochs=course.epochs,
         learning_rate=rule.learning_rate,
         lr_scheduler_type=rule.lr_scheduler_type,
-        warmup_steps=rule.warmup_steps,
+        warmup_steps=rule.warmup_steps or rule.warmup_ratio,
+        weight_decay=rule.weight_decay,
+        adam_beta1=rule.adam_beta1,
+        adam_beta2=rule.adam_beta2,
+        adam_epsilon=rule.adam_epsilon,
         max_grad_norm=rule.max_grad_norm,
         per_device_train_batch_size=rule.per_device_train_batch_size,
         per_device_eval_batch_size=rule.per_device_eval_batch_size,
@@ -133,7 +174,10 @@ def _arguments(course: Course, schedule: Plan) -> TrainingArguments:
         load_best_model_at_end=True,
         metric_for_best_model="eval_loss",
         greater_is_better=False,
-        bf16=rule.bf16,
+        bf16=precision(rule) == "bf16",
+        fp16=precision(rule) == "fp16",
+        full_determinism=torch.cuda.is_available(),
+        ddp_find_unused_parameters=False,
         use_cpu=not torch.cuda.is_available(),
         optim="adamw_torch",
         seed=rule.seed,
@@ -146,41 +190,50 @@ def _arguments(course: Course, schedule: Plan) -> TrainingArguments:
 
 
 class _DistillingTrainer(Trainer):  # type: ignore[misc]
-    """A Trainer that can also imitate a teacher: loss = (1 - α)·CE + α·KL·T² on the supervised tokens."""
+    """A Trainer that can also imitate a teacher, by `trainer/loss.py`."""
 
-    def __init__(self, teacher: Any, **arguments: Any) -> None:
+    def __init__(self, teacher: loss.Teacher | None, **arguments: Any) -> None:
         super().__init__(**arguments)
         self._teacher = teacher
+        if teacher is not None:
+            loss.prepare(arguments["model"], teacher)
 
     def compute_loss(self, model: Any, inputs: Any, return_outputs: bool = False, **more: Any) -> Any:
-        """Source: seeds/000 (Minitron style), α and T are its `distil_alpha` and `distil_temperature`."""
+        """Weigh a batch by its share of the step's supervised tokens, as the Trainer does without a teacher."""
         if self._teacher is None:
             return super().compute_loss(model, inputs, return_outputs=return_outputs, **more)
-        teacher, alpha, temperature = self._teacher
-        outputs = model(**inputs)
-        told = inputs["labels"][:, 1:] != IGNORED
-        with torch.no_grad():
-            target = teacher(input_ids=inputs["input_ids"]).logits[:, :-1][told] / temperature
-        mine = outputs.logits[:, :-1][told] / temperature  # (supervised tokens, vocabulary)
-        divergence = torch.nn.functional.kl_div(
-            mine.log_softmax(-1), target.log_softmax(-1), log_target=True, reduction="batchmean"
-        )
-        loss = (1 - alpha) * outputs.loss + alpha * divergence * temperature**2
-        return (loss, outputs) if return_outputs else loss
+        found, outputs = loss.distilled(model, inputs, self._teacher)
+        found = found * loss.share(inputs["labels"], more.get("num_items_in_batch"), self.accelerator.num_processes)
+        return (found, outputs) if return_outputs else found
 
 
-class _Progress(TrainerCallback):  # type: ignore[misc]
-    """One line now and then, so that a person sees the training move."""
+class _Record(TrainerCallback):  # type: ignore[misc]
+    """Keeps every loss as a JSON line, and lets a person see the training move."""
 
-    def __init__(self, steps: int) -> None:
-        self._every = max(1, steps // 10)
+    def __init__(self, path: Path, advance: progress.Advance) -> None:
+        self._path, self._advance = path, advance
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"")
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **more: Any) -> None:
+        """Show the bar, if there is one."""
+        self._advance.__enter__()
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **more: Any) -> None:
+        """Take it away."""
+        self._advance.__exit__(None, None, None)
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **more: Any) -> None:
-        """Tell the loss about ten times, and every evaluation."""
-        if logs and "eval_loss" in logs:
-            log.info("  step %d of %d: evaluation loss %.4f", state.global_step, state.max_steps, logs["eval_loss"])
-        elif logs and "loss" in logs and state.global_step % self._every < args.logging_steps:
-            log.info("  step %d of %d: loss %.4f", state.global_step, state.max_steps, float(logs["loss"]))
+        """Keep what the trainer tells of a step: loss, learning rate, gradient norm, or the evaluation's loss."""
+        kept = {key: float(logs[key]) for key in curve.KEPT if key in (logs or {})}
+        if not kept:
+            return
+        with self._path.open("ab") as lines:
+            lines.write(msgspec.json.encode({"step": state.global_step, **kept}) + b"\n")
+        if "loss" in kept:
+            self._advance.to(state.global_step, f"loss {kept['loss']:.4f}")
+        elif "eval_loss" in kept:
+            log.info("  step %d of %d: evaluation loss %.4f", state.global_step, state.max_steps, kept["eval_loss"])
 
 
 class _Collator:
