@@ -114,7 +114,7 @@ def heal_all(run: step.Run, tried: Sequence[Variant]) -> dict[str, Record]:
 
 
 def _heal(run: step.Run, variant: Variant, data: Any, prompts: list[str]) -> step.Metrics:
-    from trainer import checkpoint, tune
+    from trainer import checkpoint, loss, tune
 
     source, directory = run.step("prune") / f"drop{variant.count}", run.directory / HEALED / variant.name
     model = checkpoint.load(source)
@@ -123,7 +123,8 @@ def _heal(run: step.Run, variant: Variant, data: Any, prompts: list[str]) -> ste
         rule = run.rule.prune
         teacher = None
         if variant.method == "distil":
-            teacher = (checkpoint.load(run.step("merge")), rule.distil_alpha, rule.distil_temperature)
+            dropped = run.metrics("prune")[f"drop{variant.count}"]
+            teacher = loss.teacher(checkpoint.load(run.step("merge")), rule, dropped)
         course = tune.Course(
             work=directory / "checkpoints",
             epochs=rule.heal_epochs,

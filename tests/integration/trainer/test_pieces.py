@@ -16,6 +16,7 @@ from trainer import (
     checkpoint,
     dataset,
     influence,
+    loss,
     prune,
     quantise,
     rule,
@@ -218,7 +219,10 @@ def _divergence(teacher: Any, student: Any, data: list[dataset.Encoded]) -> floa
     return total / len(data)
 
 
-def test_distillation_draws_a_pruned_model_towards_its_teacher(base: Any, words: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("weights", [{}, {"hidden": 0.5, "attention": 0.5}])
+def test_distillation_draws_a_pruned_model_towards_its_teacher(
+    weights: dict[str, float], base: Any, words: Any, tmp_path: Path
+) -> None:
     student = copy.deepcopy(base)
     prune.drop_layers(student, (2, 4))
     data = dataset.encode(words, SAMPLES, 1024)
@@ -226,8 +230,9 @@ def test_distillation_draws_a_pruned_model_towards_its_teacher(base: Any, words:
         learning_rate=2e-3, per_device_train_batch_size=8, gradient_accumulation_steps=1, bf16=False, eval_steps=3
     )
     before = _divergence(base, student, data)
+    teacher = loss.Teacher(model=copy.deepcopy(base), alpha=0.9, temperature=1.0, kept=(0, 1, 3, 5, 6, 7), **weights)
     tuned = tune.attach(student, usual)
-    course = tune.Course(work=tmp_path / "checkpoints", epochs=2, rule=usual, teacher=(base, 0.9, 1.0))
+    course = tune.Course(work=tmp_path / "checkpoints", epochs=2, rule=usual, teacher=teacher)
     tune.train(tuned, (data, data[:8]), course)
     assert not course.work.exists()
     assert _divergence(base, tuned.eval(), data) < before
