@@ -93,7 +93,7 @@ def _kill_in_the_middle(made: step.Run, name: str) -> None:
 
 def test_a_run_killed_in_any_step_goes_on_at_that_step(made: step.Run, monkeypatch: pytest.MonkeyPatch) -> None:
     sure = Interval(value=1.0, low=0.9, high=1.0, samples=100)
-    monkeypatch.setattr(judge, "read_decision", lambda one: Release((), Evidence(accuracy=sure, faults=sure)))
+    monkeypatch.setattr(judge, "read_decision", lambda *asked: Release((), Evidence(accuracy=sure, faults=sure)))
     done: list[str] = []
 
     def work(one: step.Run, into: Path) -> step.Metrics:
