@@ -1,4 +1,4 @@
-"""How does the loop stand? One screen: topics, queues, training set, release, and the last decision with its reason.
+"""How does the loop stand? One screen: topics, queues, training set, fleets, release, the last decision and verdict.
 
 Lag is counted by reading what lies behind the stored offsets: end offsets are not asked for, since the embedded
 broker's are wrong. Everything else comes from exact counters in Redis.
@@ -13,9 +13,12 @@ from typing import Annotated, Any
 import msgspec
 import typer
 from rich.console import Console, Group
+from rich.markup import escape
 from rich.table import Table
 
+from intentloop import fleet_drift, fleet_state
 from intentloop.adapters.fact_reader import FactReader
+from intentloop.adapters.fleet_store import FleetStore
 from intentloop.adapters.jobs import JobQueue, QueueCounts, QueueRule
 from intentloop.adapters.keys import Keys
 from intentloop.adapters.people import PeopleQueue
@@ -26,7 +29,9 @@ from intentloop.adapters.settings import BlobSection, KafkaSection, ProcessSetti
 from intentloop.adapters.state_store import StateStore, read_counts
 from intentloop.adapters.training_store import TrainingStore
 from intentloop.errors import ConfigurationError, IntentloopError
+from intentloop.fleet_state import FleetState
 from intentloop.release import Manifest
+from intentloop.retrain import RunVerdict
 from intentloop.topics import TELEMETRY, Topic
 from intentloop.training_set import TrainingCounts
 
@@ -54,6 +59,8 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     current: str
     decision: dict[str, Any]
     requests: tuple[str, ...]
+    verdicts: tuple[RunVerdict, ...] = ()
+    fleets: dict[str, FleetState] = {}
 
 
 def status(
@@ -109,6 +116,8 @@ async def _find(settings: StatusSettings, redis: Any) -> Status:
         current=rollout.version if rollout else "",
         decision=msgspec.json.decode(decision) if decision else {},
         requests=tuple(entry.request.reason for entry in await RetrainLog(redis, keys).entries()),
+        verdicts=tuple((await TrainingStore(redis, keys).verdicts()).values()),
+        fleets=await FleetStore(redis, keys).states(),
     )
 
 
@@ -137,7 +146,7 @@ def newest_offsets(kafka: KafkaSection, topic: Topic, offsets: dict[int, int]) -
 
 def render(found: Status) -> Group:
     """How does a person read it?"""
-    return Group(_topics(found), _queues(found), _training(found), _releases(found))
+    return Group(_topics(found), _queues(found), _training(found), _fleets(found), _releases(found))
 
 
 def _topics(found: Status) -> Table:
@@ -181,6 +190,31 @@ def _training(found: Status) -> Table:
     return table
 
 
+def _fleets(found: Status) -> Table:
+    """What do the phones of each version say, and do they still meet the world that it learnt from?"""
+    table = Table("version", "answers", "intents", "faults", "drift", title="Fleets", title_justify="left")
+    for version in [manifest.version for manifest in found.manifests[-3:]] or [found.current or "none yet"]:
+        totals = fleet_state.version_totals(found.counts, version)
+        said = {name.removeprefix("said:"): count for name, count in totals.items() if name.startswith("said:")}
+        faults = sum(count for name, count in totals.items() if name.startswith("fault:"))
+        answers = sum(said.values()) + faults
+        mix = ", ".join(f"{name} {share:.1%}" for name, share in sorted(fleet_drift.shares(said).items()))
+        rate = f"{faults / answers:.1%}" if answers else ""
+        table.add_row(version, f"{answers:,}", mix or "none yet", rate, _drift(found.fleets.get(version)))
+    return table
+
+
+def _drift(fleet: FleetState | None) -> str:
+    if fleet is None:
+        return "not looked at yet"
+    if fleet.stated:
+        return f"[bold red]drifted[/bold red]: {', '.join(fleet.stated)}"
+    if not fleet.looks:
+        return "none; no window is full yet"
+    unlike = [f"{signal} in {streak}" for signal, streak in sorted(fleet.streaks.items()) if streak > 0]
+    return f"none in {fleet.looks} looks" + (f"; unlike in a row: {', '.join(unlike)}" if unlike else "")
+
+
 def _releases(found: Status) -> Table:
     table = Table(title="Release and last decision", title_justify="left", show_header=False)
     for manifest in found.manifests[-3:]:
@@ -194,6 +228,11 @@ def _releases(found: Status) -> Table:
         table.add_row("release", "none yet")
     kind, reason = found.decision.get("kind", "none yet"), found.decision.get("reason", "")
     table.add_row("retrain decision", f"{kind}: {reason}" if reason else kind)
+    for verdict in found.verdicts[-1:]:
+        made = f" of {verdict.release}" if verdict.release else ""
+        table.add_row("last verdict of the gate", f"{verdict.kind}{made}: {escape('; '.join(verdict.reasons))}")
+    if not found.verdicts:
+        table.add_row("last verdict of the gate", "none yet")
     return table
 
 
