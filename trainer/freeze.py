@@ -13,7 +13,7 @@ from intentloop import prompt
 from intentloop.errors import ContractError
 from intentloop.retrain import INTENTS
 from intentloop.training_set import TrainingSample
-from trainer import check, dataset, step
+from trainer import calibration_set, check, dataset, step
 from trainer.rule import SplitRule
 
 NEEDS = ("inputs/training.jsonl", "inputs/golden.jsonl")
@@ -36,18 +36,20 @@ def freeze(run: step.Run, directory: Path) -> step.Findings:
     for name, samples in parts.items():
         metrics[name] = len(samples)
         metrics[f"{name}_classes"] = dict(Counter(sample.intent for sample in samples))
+    metrics["calibration_hard"] = sum(sample.hard for sample in parts["calibration"])
     metrics["snapshot_sha256"] = hashlib.sha256("\n".join(sorted(s.id for s in training)).encode()).hexdigest()
     return step.Findings(metrics, promises(parts))
 
 
 def promises(parts: Mapping[str, Sequence[TrainingSample]]) -> tuple[check.Check, ...]:
-    """What must hold of a cut: no user and no sequence in two of its parts, and something to learn of every class."""
+    """What must hold of a cut: no user and no sequence in two of its parts, every class taught and calibrated with."""
     apart = [parts[name] for name in ("train", "validation", "dev", "golden")]
-    taught = Counter[str](sample.intent for sample in parts["train"])
+    taught, calibrating = (Counter(sample.intent for sample in parts[name]) for name in ("train", "calibration"))
     return (
         check.at_most("users in two parts", _shared([{sample.user_id for sample in part} for part in apart]), 0),
         check.at_most("sequences in two parts", _shared([{sample.digest for sample in part} for part in apart]), 0),
         check.at_least("training samples of the rarest class", min(taught[intent] for intent in INTENTS), 1),
+        check.at_least("calibration samples of the rarest class", min(calibrating[intent] for intent in INTENTS), 1),
     )
 
 
@@ -69,7 +71,7 @@ def split(
     dev, rest = _take_users(usable, max(1, dev_count), seed)
     val_count = rule.val_size if rule.val_size >= 1 else rule.val_size * len(rest)
     validation, train = _take_users(rest, max(1, round(val_count)), seed + 1)
-    calibration = Random(seed + 2).sample(train, min(rule.calibration_samples, len(train)))
+    calibration = calibration_set.pick(train, rule.calibration_samples, seed + 2)
     return {"train": train, "validation": validation, "dev": dev, "calibration": calibration, "golden": judges}
 
 
