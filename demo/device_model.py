@@ -1,7 +1,8 @@
 """Which model runs on a phone? Fetches a release, trusts nothing it cannot verify, and answers with the real engine.
 
 All phones of one process share what they download and one engine for each version; each engine answers one at a time in
-a thread. What fails to verify is thrown away and fetched again later. Not here: who runs which version (the gateway).
+a thread. What fails to verify is thrown away and fetched again later. An adapter is one small file that runs beside the
+full release it names: a phone that lacks that one fetches it first. Not here: who runs which version (the gateway).
 """
 
 import asyncio
@@ -16,7 +17,7 @@ from demo.phone import Said
 from demo.uplink import Uplink
 from intentloop.adapters import blobs, signing
 from intentloop.errors import IntentloopError
-from intentloop.release import Manifest, ReleaseFile
+from intentloop.release import Manifest, ReleaseFile, check_base
 from trainer.engine import Engine
 
 
@@ -42,6 +43,7 @@ class DeviceModels:
         self._engines: dict[str, Engine] = {}
         self._fetching: dict[str, asyncio.Lock] = {}
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="engine")
+        self.fetched_bytes = 0
         directory.mkdir(parents=True, exist_ok=True)
 
     def is_ready(self, version: str) -> bool:
@@ -59,10 +61,10 @@ class DeviceModels:
         async with self._fetching.setdefault(version, asyncio.Lock()):
             if version in self._engines:
                 return
-            directory = self._directory / blobs.check_version(version)
             manifest = _verified(await uplink.manifest(version), version, self._public_key)
-            if not _is_installed(directory, manifest):
-                await self._download(directory, manifest, uplink)
+            directory = await self._store(manifest, uplink)
+            if manifest.base is not None:
+                directory = await self._beside_its_base(manifest, directory, uplink)
             loop = asyncio.get_running_loop()
             self._engines[version] = await loop.run_in_executor(self._thread, Engine, directory, self._threads)
 
@@ -83,6 +85,23 @@ class DeviceModels:
         """Let the thread end."""
         self._thread.shutdown(wait=True, cancel_futures=True)
 
+    async def _beside_its_base(self, adapter: Manifest, directory: Path, uplink: Uplink) -> Path:
+        """Put an adapter and the base it names together; no other full release will do."""
+        assert adapter.base is not None
+        version = blobs.check_version(adapter.base.version)
+        base = _verified(await uplink.manifest(version), version, self._public_key)
+        check_base(adapter, base)
+        async with self._fetching.setdefault(f"files of {version}", asyncio.Lock()):
+            home = await self._store(base, uplink)
+        return await asyncio.to_thread(_together, home, directory)
+
+    async def _store(self, manifest: Manifest, uplink: Uplink) -> Path:
+        """Where do the files of this release lie on the phone? Fetches them unless they are there."""
+        directory = self._directory / blobs.check_version(manifest.version)
+        if not _is_installed(directory, manifest):
+            await self._download(directory, manifest, uplink)
+        return directory
+
     async def _download(self, directory: Path, manifest: Manifest, uplink: Uplink) -> None:
         free_bytes = self._free_bytes or shutil.disk_usage(self._directory).free
         if free_bytes < manifest.min_free_bytes:
@@ -97,6 +116,7 @@ class DeviceModels:
             target = draft / blobs.check_name(file.name)
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(_matching(await uplink.file(manifest.version, file.name), file))
+            self.fetched_bytes += file.size_bytes
         (draft / "manifest.json").write_bytes(msgspec.json.encode(manifest))
         shutil.rmtree(directory, ignore_errors=True)
         draft.rename(directory)
@@ -119,6 +139,18 @@ def _matching(content: bytes, file: ReleaseFile) -> bytes:
             f"the manifest says {file.size_bytes} and {file.sha256}"
         )
     return content
+
+
+def _together(base: Path, adapter: Path) -> Path:
+    """One directory with both, as the engine loads them; links, so that the base lies on the disk once."""
+    both = adapter.with_name(f"{adapter.name}.on-its-base")
+    shutil.rmtree(both, ignore_errors=True)
+    both.mkdir()
+    for source in (base, adapter):
+        for path in source.iterdir():
+            if path.name != "manifest.json":
+                (both / path.name).hardlink_to(path)
+    return both
 
 
 def _is_installed(directory: Path, manifest: Manifest) -> bool:

@@ -4,10 +4,21 @@ import hashlib
 import json
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from intentloop.release import Manifest, ReleaseFile, Rollout, signed_bytes, version_for
+from intentloop.errors import ContractError
+from intentloop.release import (
+    BaseArtefact,
+    Manifest,
+    ReleaseFile,
+    Rollout,
+    artefact_sha256,
+    check_base,
+    signed_bytes,
+    version_for,
+)
 
 MANIFEST = Manifest(
     version="v2",
@@ -76,3 +87,32 @@ def test_the_signed_bytes_do_not_depend_on_the_order_of_a_mapping() -> None:
     assert signed_bytes(other) == signed_bytes(MANIFEST)
     text = signed_bytes(MANIFEST).decode()
     assert text.index('"artefact_bytes"') < text.index('"base_model"') < text.index('"version"')
+
+
+def test_an_adapter_runs_beside_the_very_release_it_names_and_no_other() -> None:
+    named = BaseArtefact(version="v2", sha256=artefact_sha256(MANIFEST.files))
+    adapter = msgspec.structs.replace(MANIFEST, version="v3", kind="adapter", base=named)
+    check_base(adapter, MANIFEST)
+    other_file = ReleaseFile(name="llm.mnn", size_bytes=3, sha256="z", md5="b")
+    for wrong in (
+        msgspec.structs.replace(MANIFEST, files=(other_file,)),
+        msgspec.structs.replace(MANIFEST, version="v1"),
+        msgspec.structs.replace(adapter, version="v2"),
+    ):
+        with pytest.raises(ContractError, match="needs the full release v2 with SHA-256"):
+            check_base(adapter, wrong)
+    with pytest.raises(ContractError, match="names no base"):
+        check_base(MANIFEST, MANIFEST)
+
+
+def test_the_hash_of_an_artefact_is_that_of_its_files_in_any_order() -> None:
+    two = ReleaseFile(name="a", size_bytes=1, sha256="c", md5="")
+    expected = hashlib.sha256(b'[["a","c"],["llm.mnn","a"]]').hexdigest()
+    assert artefact_sha256((two, *MANIFEST.files)) == artefact_sha256((*MANIFEST.files, two)) == expected
+
+
+def test_the_signature_covers_which_base_an_adapter_needs() -> None:
+    named = BaseArtefact(version="v2", sha256="x")
+    adapter = msgspec.structs.replace(MANIFEST, kind="adapter", base=named)
+    assert signed_bytes(adapter) != signed_bytes(msgspec.structs.replace(adapter, base=None))
+    assert signed_bytes(adapter) != signed_bytes(msgspec.structs.replace(adapter, kind="full"))

@@ -42,7 +42,7 @@ def train(run: step.Run, directory: Path) -> step.Findings:
             checks.append(_sees_what_runs(model, artefact, read["dev"], run.rule))
         rule = ranked(run.rule.tune, rank)
         model = tune.attach(model, rule)
-        course = tune.Course(work=directory / "checkpoints", epochs=rule.num_train_epochs, rule=rule)
+        course = tune.Course(work=directory / "checkpoints", epochs=rule.num_train_epochs, rule=rule, name=f"r{rank}")
         found = tune.train(model, (data[0], data[1]), course)
         model.save_pretrained(directory / f"r{rank}", safe_serialization=True)
         metrics[f"r{rank}_best_eval_loss"] = found["best_eval_loss"]
