@@ -1,29 +1,41 @@
-"""What does HTTP cost without our gateway? A handler that only inflates, decodes and stores, on the same server.
+"""What does HTTP cost without our gateway? Other handlers for the same post, on the same server with the same settings.
 
-`python -m bench.bare_handler FRAMEWORK PRODUCER PORT`: the framework is `asgi` (no framework at all) or `starlette`,
-the producer `ours` (the gateway's own), `aiokafka`, `kafka_python` or `none`. No repairs, no hashing of users, no dead
-letters, no limits.
+`python -m bench.bare_handler FRAMEWORK PRODUCER WORK PORT`: the framework is `asgi` (no framework at all) or
+`starlette`, the producer `ours` (the gateway's own), `aiokafka`, `kafka_python` or `none`. The work is `bare`: inflate,
+decode and store what came, without token, limits, checks of events or hashing of users; or `same`: what a team would
+have to write in that framework to do the gateway's work for a sound batch, with the gateway's functions.
 """
 
 import asyncio
 import sys
 import zlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import uvicorn
 
-from intentloop.adapters.codec import DECODERS
+from gateway.authenticate import check_token
+from gateway.read_body import BodyRule, check_head, inflate
+from gateway.sort_batch import sort_batch
+from intentloop.adapters.clock import now_ms
+from intentloop.adapters.codec import DECODERS, encode
 from intentloop.adapters.facts_producer import FactProducer
 from intentloop.adapters.settings import KafkaSection, ProcessSettings
 from intentloop.adapters.telemetry_producer import TelemetryProducer
+from intentloop.intake import IntakeRule
+from intentloop.privacy import user_hash
 from intentloop.topics import TELEMETRY
 
 _decode = DECODERS[TELEMETRY.name].decode
 Store = Callable[[str, bytes], Awaitable[object]]
-Handler = Callable[[bytes], Awaitable[bytes]]
+Headers = Mapping[str, str]
+Handler = Callable[[bytes, Headers, Store], Awaitable[bytes]]
 _ACCEPTED = b'{"accepted":%d,"rejected":[]}'
+_TOKEN = b"bench"
+_BODY_RULE, _INTAKE_RULE = BodyRule(1 << 20, 2 << 20, 30.0), IntakeRule()
+_hash_user = partial(user_hash, key=b"bench")
 
 
 class BareSettings(ProcessSettings):
@@ -70,7 +82,7 @@ def _kafka_python(kafka: KafkaSection) -> Store:
     return store
 
 
-async def handle(body: bytes, store: Store) -> bytes:
+async def handle(body: bytes, _headers: Headers, store: Store) -> bytes:
     """Inflate, decode, store: the answer's body."""
     raw = zlib.decompress(body, 31)
     envelope = _decode(raw)
@@ -78,7 +90,21 @@ async def handle(body: bytes, store: Store) -> bytes:
     return _ACCEPTED % len(envelope.events)
 
 
-def plain_app(producer: str, kafka: KafkaSection) -> Any:
+async def handle_as_gateway(body: bytes, headers: Headers, store: Store) -> bytes:
+    """Token, limits, bounded inflating, checks of every event, hashed user, encode, store: the answer's body."""
+    check_token(headers.get("authorization", ""), _TOKEN)
+    gzipped = check_head(headers.get("content-length"), headers.get("content-encoding"), _BODY_RULE)
+    raw = await inflate(body, _BODY_RULE.max_inflated_bytes) if gzipped else body
+    found = sort_batch(raw, now_ms(), _hash_user, _INTAKE_RULE)
+    for envelope in found.envelopes:
+        await store(envelope.user_id, encode(envelope))
+    return _ACCEPTED % found.accepted
+
+
+HANDLERS: Mapping[str, Handler] = {"bare": handle, "same": handle_as_gateway}
+
+
+def plain_app(producer: str, handler: Handler, kafka: KafkaSection) -> Any:
     """No framework: ASGI itself."""
     opened: dict[str, Any] = {}
 
@@ -91,7 +117,8 @@ def plain_app(producer: str, kafka: KafkaSection) -> Any:
             message = await receive()
             chunks.append(message.get("body", b""))
             more = message.get("more_body", False)
-        answer = await handle(b"".join(chunks), opened["store"])
+        headers = {name.decode(): value.decode("latin-1") for name, value in scope["headers"]}
+        answer = await handler(b"".join(chunks), headers, opened["store"])
         head = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(answer))]
         await send({"type": "http.response.start", "status": 202, "headers": head})
         await send({"type": "http.response.body", "body": answer})
@@ -108,7 +135,7 @@ async def _live(opened: dict[str, Any], producer: str, kafka: KafkaSection, rece
     await send({"type": "lifespan.shutdown.complete"})
 
 
-def starlette_app(producer: str, kafka: KafkaSection) -> Any:
+def starlette_app(producer: str, handler: Handler, kafka: KafkaSection) -> Any:
     """The same in Starlette; only where that is installed (see `stack.EXTRAS`)."""
     from starlette.applications import Starlette
     from starlette.responses import Response
@@ -117,7 +144,8 @@ def starlette_app(producer: str, kafka: KafkaSection) -> Any:
     opened: dict[str, Any] = {}
 
     async def receive_telemetry(request: Any) -> Any:
-        return Response(await handle(await request.body(), opened["store"]), 202, media_type="application/json")
+        answer = await handler(await request.body(), request.headers, opened["store"])
+        return Response(answer, 202, media_type="application/json")
 
     @asynccontextmanager
     async def lifespan(_: Any) -> AsyncIterator[None]:
@@ -130,10 +158,20 @@ def starlette_app(producer: str, kafka: KafkaSection) -> Any:
 
 def main() -> None:
     """Serve until ended."""
-    framework, producer, port = sys.argv[1:4]
+    framework, producer, work, port = sys.argv[1:5]
     build = {"asgi": plain_app, "starlette": starlette_app}[framework]
-    app = build(producer, BareSettings().kafka)
-    uvicorn.run(app, port=int(port), loop="uvloop", http="httptools", ws="none", access_log=False, log_level="warning")
+    app = build(producer, HANDLERS[work], BareSettings().kafka)
+    uvicorn.run(
+        app,
+        port=int(port),
+        loop="uvloop",
+        http="httptools",
+        ws="none",
+        access_log=False,
+        log_level="warning",
+        proxy_headers=False,
+        server_header=False,
+    )
 
 
 if __name__ == "__main__":

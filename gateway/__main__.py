@@ -48,7 +48,6 @@ def main() -> int:
         log_config=None,
         proxy_headers=False,  # nothing here looks at the peer's address; a middleware less for each request
         server_header=False,
-        date_header=False,
         limit_concurrency=settings.http.max_connections,  # bounds memory together with the caps of a body
         timeout_keep_alive=settings.http.keep_alive_s,
         timeout_graceful_shutdown=10,

@@ -56,7 +56,7 @@ async def read_body(receive: Receive, gzipped: bool, rule: BodyRule) -> bytes:
 
 
 async def inflate(body: bytes, max_bytes: int) -> bytes:
-    """What does this gzip hold? Gives way to other requests after each chunk.
+    """What does this gzip hold? Gives way to other requests between two chunks.
 
     Raises:
         BodyFault: 413 as soon as it is larger than `max_bytes`, 400 if it is broken, cut or has a tail.
@@ -76,7 +76,8 @@ async def inflate(body: bytes, max_bytes: int) -> bytes:
         if not chunk and not waiting and not inflater.eof:
             raise BodyFault(400, f"the gzip ends after {len(body)} bytes before it is complete; send it whole")
         chunks.append(chunk)
-        await asyncio.sleep(0)
+        if not inflater.eof:
+            await asyncio.sleep(0)
     if inflater.unused_data:
         raise BodyFault(400, f"{len(inflater.unused_data)} bytes follow the gzip; send one member only")
     return b"".join(chunks)

@@ -12,7 +12,7 @@ TINY = {
     "latency": ["--seconds", "0.5", "--warm-seconds", "0.5"],
     "state": ["--users", "2000", "--lives", "2", "--life-seconds", "1"],
     "influence": ["--layers", "3", "--hidden", "128", "--rows", "1", "--tokens", "32", "--rounds", "1"],
-    "gateway": ["--seconds", "0.5", "--connections", "4", "--only", "gateway", "asgi ours"],
+    "gateway": ["--seconds", "0.5", "--connections", "4", "--only", "gateway", "asgi ours bare"],
 }
 
 

@@ -63,7 +63,7 @@ def test_t10_others_are_served_while_a_large_body_is_inflated() -> None:
         task.cancel()
         return turns
 
-    assert asyncio.run(run()) >= (2 << 20) // INFLATE_CHUNK_BYTES
+    assert asyncio.run(run()) >= (2 << 20) // INFLATE_CHUNK_BYTES - 1  # a turn between each two chunks
 
 
 def test_t10_a_gzip_inside_a_gzip_is_inflated_once() -> None:
