@@ -4,6 +4,7 @@ Builds the two facts that follow: a trigger for those who act on intent, a sampl
 samples are picked (`picks.py`), or the user's window (`fold.py`).
 """
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import NamedTuple
 
@@ -23,12 +24,15 @@ TRIGGERS: dict[IntentName, TriggerType] = {
 }
 SOURCE_URI = "/intentloop/streams"
 MAX_VERSION_CHARS = 64  # of a phone's model version in a counter's name
+# full-width forms of ASCII
+_NARROW: dict[int, str | int] = {0x3000: " ", **{wide: wide - 0xFEE0 for wide in range(0xFF01, 0xFF5F)}}
 
 
 class InferenceRule(msgspec.Struct, frozen=True, kw_only=True):
     """`trigger_ttl_ms`: how long a trigger may be acted on. `flip_flop_ms`: two intents within it contradict.
 
-    `rare_intents` are those whose share is so small that each example is worth looking at.
+    `rare_intents` are those whose share is so small that each example is worth looking at. `simplify` maps traditional
+    characters to simplified ones; identity where there is no table.
     """
 
     trigger_ttl_ms: int = 30 * 60_000
@@ -36,6 +40,7 @@ class InferenceRule(msgspec.Struct, frozen=True, kw_only=True):
     low_confidence: float = 0.5
     rare_intents: tuple[IntentName, ...] = ("场景购物",)
     intent: IntentRule = IntentRule()
+    simplify: Callable[[str], str] = str
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,8 +77,7 @@ def judge(event: Inference, ts_ms: int, live: LiveIntent, tops: tuple[int, ...],
     sequence = prompt.sequence_text(event.read)
     if prompt.digest(sequence) != event.sequence_digest:
         return Verdict(said=None, reasons=(), counts=("digest_mismatches",), live=live, tops=tops)
-    parsed = answer.parse(event.answer)
-    said = answer.ground(parsed, sequence) if isinstance(parsed, Answer) else parsed
+    said = _read(event.answer, sequence, rule.simplify)
     read_tops = dict.fromkeys(code_of(item.category.partition(".")[0]) for item in event.read if item.category)
     novel = bool(tops) and any(code not in tops for code in read_tops)
     known = (*(code for code in tops if code not in read_tops), *read_tops)[-MAX_TOPS:]
@@ -83,6 +87,19 @@ def judge(event: Inference, ts_ms: int, live: LiveIntent, tops: tuple[int, ...],
     reasons = _answer_reasons(said, event, ts_ms, live, rule) + _context_reasons(event, live, novel, rule)
     now = LiveIntent(said.intent, ts_ms, False, said.keywords, _newest_category(event.read))
     return Verdict(said=said, reasons=reasons, counts=(f"intent_{said.intent}",), live=now, tops=known)
+
+
+def _read(raw: str, sequence: str, simplify: Callable[[str], str]) -> Answer | AnswerFault:
+    """Which intent and keywords did the phone name? What cannot be read as written may be so in another script."""
+    said = _grounded(answer.parse(raw), sequence)
+    if not isinstance(said, AnswerFault) or said.kind not in ("unknown", "ungrounded"):
+        return said
+    plain = simplify(sequence.translate(_NARROW))
+    return _grounded(answer.parse(raw.translate(_NARROW), simplify), f"{sequence}\n{plain}")
+
+
+def _grounded(parsed: Answer | AnswerFault, sequence: str) -> Answer | AnswerFault:
+    return answer.ground(parsed, sequence) if isinstance(parsed, Answer) else parsed
 
 
 def ends_trigger(verdict: Verdict, ts_ms: int, live: LiveIntent, rule: InferenceRule) -> bool:

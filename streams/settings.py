@@ -5,6 +5,7 @@ from pathlib import Path
 from pydantic import Field
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, TomlConfigSettingsSource
 
+from intentloop.adapters.chinese import simplify
 from intentloop.adapters.settings import HealthSection, KafkaSection, ProcessSettings, RedisSection, Section
 from intentloop.compress import CompressRule
 from intentloop.drift import DriftRule, LogBase
@@ -89,7 +90,10 @@ def fold_rule(rules: RulesSection) -> FoldRule:
             log_base=rules.drift_log_base,
         ),
         inference=InferenceRule(
-            trigger_ttl_ms=rules.trigger_ttl_ms, flip_flop_ms=rules.flip_flop_ms, low_confidence=rules.low_confidence
+            trigger_ttl_ms=rules.trigger_ttl_ms,
+            flip_flop_ms=rules.flip_flop_ms,
+            low_confidence=rules.low_confidence,
+            simplify=simplify,
         ),
         pick=PickRule(
             min_priority=rules.pick_min_priority,

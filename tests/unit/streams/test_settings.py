@@ -1,12 +1,45 @@
+import msgspec
 import pytest
 from pydantic import ValidationError
 
+from intentloop.answer import Answer, AnswerFault
 from intentloop.fold import FoldRule
+from intentloop.inference import judge
+from intentloop.window import LiveIntent
 from streams.settings import RulesSection, StreamsSettings, fold_rule
+from tests.unit.core_streams.make import NOW_MS, inference, item
 
 
 def test_the_defaults_of_the_settings_are_those_of_the_core() -> None:
-    assert fold_rule(RulesSection()) == FoldRule()
+    rule = fold_rule(RulesSection())
+    plain = msgspec.structs.replace(rule.inference, simplify=str)
+    assert msgspec.structs.replace(rule, inference=plain) == FoldRule()
+
+
+@pytest.mark.parametrize(
+    ("answer", "title", "keywords"),
+    [
+        ("比價猶豫|OPPO空調;遙控器", "OPPO空调遥控器", ("OPPO空调", "遥控器")),
+        ("比价犹豫|ＯＰＰＯ空调", "OPPO空调遥控器", ("OPPO空调",)),
+        ("比价犹豫|空调", "OPPO空調遙控器", ("空调",)),
+        ("比價猶豫|空調", "OPPO空調遙控器", ("空調",)),
+        ("場景购物|空调", "OPPO空调遥控器", ("空调",)),
+    ],
+)
+def test_a_phone_s_keywords_are_read_in_whatever_script_they_and_the_titles_are(
+    answer: str, title: str, keywords: tuple[str, ...]
+) -> None:
+    rule = fold_rule(RulesSection()).inference
+    said = judge(inference("i", answer, [item(title=title)]), NOW_MS, LiveIntent(), (), rule).said
+    assert isinstance(said, Answer)
+    assert said.keywords == keywords
+
+
+def test_a_keyword_that_nobody_read_stays_ungrounded_in_every_script() -> None:
+    rule = fold_rule(RulesSection()).inference
+    said = judge(inference("i", "比價猶豫|雪橇", [item(title="空调")]), NOW_MS, LiveIntent(), (), rule).said
+    assert isinstance(said, AnswerFault)
+    assert said.kind == "ungrounded"
 
 
 def test_a_rule_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
