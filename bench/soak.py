@@ -30,6 +30,7 @@ from intentloop.topics import TELEMETRY
 
 COHORT = 500  # shoppers who are there at a time
 VISITS = 6  # envelopes of each before the next ones come
+SHELVES = 3  # different sets of goods; a cohort looks at one
 MIN_MINUTES = 5  # a slope through fewer medians says nothing
 MIB = 2**20
 
@@ -95,9 +96,12 @@ def _options() -> argparse.Namespace:
 
 
 def endless() -> Iterator[tuple[bytes, bytes]]:
-    """(key, value) of envelopes: a cohort of shoppers visits, then the next one does, who were never here before."""
+    """(key, value) of envelopes: a cohort of shoppers visits, then the next one does, who were never here before.
+
+    Goods repeat, so that a worker's bounded cache of their names is full while it warms up; shoppers do not.
+    """
     for cohort in itertools.count():
-        for key, value in traffic.messages(cohort, COHORT * VISITS, COHORT):
+        for key, value in traffic.messages(cohort % SHELVES, COHORT * VISITS, COHORT):
             user = b"%08x" % cohort + key[8:]
             yield user, value.replace(key, user)
 
