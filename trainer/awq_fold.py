@@ -66,14 +66,23 @@ def calibration_rows(rows: Sequence[Sequence[int]], floor_tokens: int) -> list[l
     Raises:
         ContractError: the samples hold fewer than `floor_tokens` tokens.
     """
+    check_floor(rows, floor_tokens)
+    longest = max(len(row) for row in rows)
+    return [list(islice(chain.from_iterable(repeat(row)), longest)) for row in rows]
+
+
+def check_floor(rows: Sequence[Sequence[int]], floor_tokens: int) -> None:
+    """Are there enough tokens to calibrate with?
+
+    Raises:
+        ContractError: the samples hold fewer than `floor_tokens` tokens.
+    """
     tokens = sum(len(row) for row in rows)
     if tokens < floor_tokens or not rows:
         raise ContractError(
             f"{len(rows)} calibration samples hold {tokens} tokens: 0 blocks of use, at least {floor_tokens} tokens "
             "are needed; label more samples or lower calibration_floor_tokens"
         )
-    longest = max(len(row) for row in rows)
-    return [list(islice(chain.from_iterable(repeat(row)), longest)) for row in rows]
 
 
 def _copying(quantizer: Any) -> Any:

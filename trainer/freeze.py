@@ -44,7 +44,7 @@ def freeze(run: step.Run, directory: Path) -> step.Findings:
 def promises(parts: Mapping[str, Sequence[TrainingSample]]) -> tuple[check.Check, ...]:
     """What must hold of a cut: no user and no sequence in two of its parts, every class taught and calibrated with."""
     apart = [parts[name] for name in ("train", "validation", "dev", "golden")]
-    taught, calibrating = (Counter(sample.intent for sample in parts[name]) for name in ("train", "calibration"))
+    taught, calibrating = (Counter[str](sample.intent for sample in parts[name]) for name in ("train", "calibration"))
     return (
         check.at_most("users in two parts", _shared([{sample.user_id for sample in part} for part in apart]), 0),
         check.at_most("sequences in two parts", _shared([{sample.digest for sample in part} for part in apart]), 0),

@@ -1,8 +1,9 @@
 """Quantise: prepare every candidate, so that the converter's rounding hurts each as little as its method can.
 
-Rounding itself happens in the converter (`export.py`). Round-to-nearest and HQQ need nothing here; AWQ folds its scales
-into a plain checkpoint, calibrated on our own templated prompts with their answers. Each candidate's model in full
-precision also leaves its scores for some dev answers, against which the rounded one is measured.
+Rounding itself happens in the converter (`export.py`). Round-to-nearest and HQQ need nothing here; AWQ, by autoawq or
+by llm-compressor, folds its scales into a plain checkpoint, calibrated on our own templated prompts with their answers.
+Each candidate's model in full precision also leaves its scores for some dev answers, against which the rounded one is
+measured.
 """
 
 from collections.abc import Sequence
@@ -12,12 +13,12 @@ from typing import Any
 import msgspec
 
 from intentloop.errors import ContractError
-from trainer import step
+from trainer import check, step
 from trainer.rule import LineRule, Quantiser, QuantRule
 
 NEEDS = ("freeze", "prune", "heal")
 CANDIDATES = "candidates.json"
-FOLDED = ("awq",)  # these write a checkpoint of their own
+FOLDED = ("awq", "llmcompressor")  # these write a checkpoint of their own
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,19 +39,21 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     fallback: bool = False
 
 
-def quantise(run: step.Run, directory: Path) -> step.Metrics:
+def quantise(run: step.Run, directory: Path) -> step.Findings:
     """Write `candidates.json`, reference scores, and a folded checkpoint for each AWQ candidate.
 
     Raises:
         ContractError: a block does not divide a layer's inputs, or calibration is too small.
     """
-    from trainer import awq_fold, checkpoint, dataset
+    from trainer import checkpoint, dataset
 
     rule = run.rule
     words = checkpoint.tokenizer(run.step("merge"))
     read = {name: dataset.read(run.step("freeze") / f"{name}.jsonl") for name in ("calibration", "dev")}
     rows = [s.input_ids for s in dataset.encode(words, read["calibration"], rule.tune.cutoff_len)]
-    metrics: step.Metrics = {"calibration_tokens": sum(len(row) for row in rows)}
+    given = sum(len(row) for row in rows)
+    metrics: step.Metrics = {"calibration_tokens": given}
+    checks = [check.at_least("calibration tokens", given, rule.quant.calibration_floor_tokens)]
     candidates = []
     for count in run.metrics("heal")["kept"]:
         source = run.step("heal") / f"drop{count}"
@@ -60,10 +63,20 @@ def quantise(run: step.Run, directory: Path) -> step.Metrics:
             check_blocks(model, candidate.block)
             candidates.append(candidate)
             folded = run.directory / candidate.checkpoint
-            if candidate.quantiser == "awq" and not folded.is_dir():  # heads share it
-                metrics[f"{candidate.name}_tokens"] = awq_fold.fold(source, folded, rows, rule.quant, candidate.block)
+            if candidate.quantiser in FOLDED and not folded.is_dir():  # heads share it
+                used = fold(candidate, source, folded, (rows, rule.quant))
+                metrics[f"{candidate.name}_tokens"] = used
+                checks.append(check.at_least(f"{candidate.name}: calibration tokens used", used, given))
     (directory / CANDIDATES).write_bytes(msgspec.json.format(msgspec.json.encode(candidates)))
-    return metrics
+    return step.Findings(metrics, tuple(checks))
+
+
+def fold(candidate: Candidate, source: Path, folded: Path, how: tuple[list[list[int]], QuantRule]) -> int:
+    """Write the folded checkpoint of an AWQ candidate; how many calibration tokens were used?"""
+    from trainer import awq_fold, llmcompressor_fold
+
+    write = awq_fold.fold if candidate.quantiser == "awq" else llmcompressor_fold.fold
+    return write(source, folded, *how, candidate.block)
 
 
 def plan(dropped: Sequence[int], count: int, rule: LineRule) -> list[Candidate]:

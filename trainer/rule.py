@@ -16,7 +16,7 @@ from trainer import llama_factory
 InfluenceCriterion = Literal["block", "angular", "perplexity", "taylor"]
 Healing = Literal["lora", "distil", "both"]
 Count = Annotated[int, msgspec.Meta(ge=1)]
-Quantiser = Literal["rtn", "hqq", "awq"]
+Quantiser = Literal["rtn", "hqq", "awq", "llmcompressor"]
 AdapterStorage = Literal["fp16", "int8"]
 
 
