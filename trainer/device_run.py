@@ -10,43 +10,88 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
+import psutil
 from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
 from intentloop import answer, gate
 from intentloop.gate import Outcome
+from intentloop.indicators import INDICATORS
 from intentloop.release import Measurement
 from intentloop.training_set import TrainingSample
-from trainer import dataset, step
+from trainer import dataset, prefix_reuse, step
 from trainer.engine import Engine, Reply, engine_version
+from trainer.indicator_buckets import Bucket, buckets, rates
+from trainer.prefix_reuse import PrefixReuse
 from trainer.rule import MeasureRule
+from trainer.stress import Stress, growth_per_thousand, stress
 
 
 class DeviceReport(msgspec.Struct, frozen=True, kw_only=True):
-    """One artefact on one dataset: each sample's outcome, the summary, and speeds by prompt length in tokens/s."""
+    """One artefact on one dataset: each sample's outcome, the summary, and all that `intentloop.indicators` names.
+
+    `indicators` has a value for each name, None where only a phone can measure it. `stable`: the engine said the same
+    when it was asked again, many answers later.
+    """
 
     outcomes: tuple[Outcome, ...]
     measured: Measurement
-    prefill_tokens_s: dict[int, float]
-    decode_tokens_s: dict[int, float]
+    indicators: dict[str, float | None]
+    buckets: tuple[Bucket, ...]
+    stress: Stress
+    prefix: PrefixReuse
     stable: bool
 
 
 def report(artefact: Path, data: Path, rule: MeasureRule) -> DeviceReport:
-    """Load the artefact as a phone does, let it answer every sample, then time it by length and ask again."""
+    """Load the artefact as a phone does, answer every sample, then time it by length and ask again and again.
+
+    The system prompt is read anew for each answer, so that releases compare; reuse is measured at the end, where
+    two more engines do not count as the artefact's memory.
+    """
     samples = dataset.read(data)
-    engine = Engine(artefact, rule.threads)
-    replies = [engine.answer(dataset.prompt_text(sample), rule.max_tokens) for sample in samples]
+    before_bytes = psutil.Process().memory_info().rss
+    engine = Engine(artefact, rule.threads, reuse=False)
+    growth_bytes = psutil.Process().memory_info().rss - before_bytes
+    prompts = [dataset.prompt_text(sample) for sample in samples]
+    replies = [engine.answer(text, rule.max_tokens) for text in prompts]
     outcomes = [outcome(sample, reply.text) for sample, reply in zip(samples, replies, strict=True)]
-    stable = is_stable(engine, samples, replies, rule)
-    prefill, decode = speeds(engine, samples, rule.speed_lengths)
+    found = buckets(engine, samples, rule.speed_lengths, rule.max_tokens)
+    known = [(text, reply.text) for text, reply in zip(prompts, replies, strict=True)]
+    stressed = stress(engine, known, rule.stability_runs, rule.max_tokens)
+    measured = _measurement(outcomes, replies, engine, (artefact, data))
     return DeviceReport(
         outcomes=tuple(outcomes),
-        measured=_measurement(outcomes, replies, engine, (artefact, data)),
-        prefill_tokens_s=prefill,
-        decode_tokens_s=decode,
-        stable=stable,
+        measured=measured,
+        indicators=indicators(measured, replies, stressed, growth_bytes),
+        buckets=found,
+        stress=stressed,
+        stable=stressed.changed_answers == 0,
+        prefix=prefix_reuse.compare(artefact, prompts[: rule.stability_runs], rule),
     )
+
+
+def indicators(
+    measured: Measurement, replies: Sequence[Reply], stressed: Stress, growth_bytes: int
+) -> dict[str, float | None]:
+    """Which value has each of the fifteen? None for what needs a phone, or more answers than there were."""
+    total_ms = [reply.total_ms for reply in replies]
+    values: dict[str, float | None] = {
+        "ttft_ms": measured.ttft_p50_ms,
+        "total_ms": float(np.median(total_ms)) if replies else None,
+        "load_ms": measured.load_ms,
+        "first_answer_ms": total_ms[0] if replies else None,
+        "prefill_tokens_s": measured.prefill_tokens_s,
+        "decode_tokens_s": measured.decode_tokens_s,
+        "slowdown_ratio": stressed.slowdown.change if stressed.slowdown else None,
+        "peak_rss_bytes": measured.peak_rss_bytes,
+        "unique_bytes": psutil.Process().memory_full_info().uss,
+        "load_growth_bytes": growth_bytes,
+        "stress_growth_bytes": growth_per_thousand(stressed),
+        "artefact_bytes": measured.artefact_bytes,
+        "cpu_ratio": stressed.cpu_ratio if stressed.runs else None,
+    }
+    return {indicator.name: values.get(indicator.name) for indicator in INDICATORS}
 
 
 def outcome(sample: TrainingSample, text: str) -> Outcome:
@@ -59,30 +104,6 @@ def outcome(sample: TrainingSample, text: str) -> Outcome:
         weak=sample.slice == "weak",
         exact=text + "<|im_end|>" == dataset.answer_text(sample),
     )
-
-
-def is_stable(engine: Engine, samples: Sequence[TrainingSample], replies: Sequence[Reply], rule: MeasureRule) -> bool:
-    """Does the engine still say the same when it is asked again, many answers later?"""
-    for index in range(min(rule.stability_runs, len(samples))):
-        again = engine.answer(dataset.prompt_text(samples[index]), rule.max_tokens)
-        if again.text != replies[index].text:
-            return False
-    return True
-
-
-def speeds(
-    engine: Engine, samples: Sequence[TrainingSample], lengths: Sequence[int]
-) -> tuple[dict[int, float], dict[int, float]]:
-    """How many tokens a second, prefill and decode, at each prompt length? Prompts are our own, joined and cut."""
-    if not samples:
-        return {}, {}
-    ids = engine.tokens("".join(dataset.prompt_text(sample) for sample in samples[:64]))
-    prefill, decode = {}, {}
-    for length in lengths:
-        repeated = (ids * (length // len(ids) + 1))[:length]
-        engine.speed(repeated, 2)  # the first run of a length pays for its buffers
-        prefill[length], decode[length] = engine.speed(repeated, 17)
-    return prefill, decode
 
 
 def divergence(engine: Engine, samples: Sequence[TrainingSample], reference: Path) -> float:
@@ -108,8 +129,7 @@ def _measurement(
 ) -> Measurement:
     artefact, data = paths
     ttft = [reply.ttft_ms for reply in replies] or [0.0]
-    decode_s = sum(reply.total_ms - reply.ttft_ms for reply in replies) / 1000
-    prefill_s = sum(ttft) / 1000
+    prefill_tokens_s, decode_tokens_s = rates(replies)
     return Measurement(
         dataset_sha256=step.sha256(data),
         engine=engine_version(),
@@ -120,8 +140,8 @@ def _measurement(
         recall=gate.recalls(outcomes),
         ttft_p50_ms=float(np.percentile(ttft, 50)),
         ttft_p95_ms=float(np.percentile(ttft, 95)),
-        prefill_tokens_s=sum(reply.prompt_tokens for reply in replies) / max(prefill_s, 1e-9),
-        decode_tokens_s=sum(reply.output_tokens for reply in replies) / max(decode_s, 1e-9),
+        prefill_tokens_s=prefill_tokens_s,
+        decode_tokens_s=decode_tokens_s,
         load_ms=engine.load_ms,
         peak_rss_bytes=step.peak_bytes(),
         artefact_bytes=artefact_bytes(artefact),
