@@ -87,8 +87,8 @@ def insert(graph: Graph, adapter: Adapter, storage: Storage) -> None:
     operations: list[dict[str, Any]] = []
     sums: dict[int, int] = {}  # output of a layer → output of its sum with the adapter
     for op in graph["oplists"]:
-        if op["type"] == "ConvertTensor" and op["inputIndexes"][0] in sums:
-            op = {**op, "inputIndexes": [sums[op["inputIndexes"][0]]]}
+        if "inputIndexes" in op:  # whatever follows: the converter drops layout changes where it can
+            op = {**op, "inputIndexes": [sums.get(index, index) for index in op["inputIndexes"]]}
         operations.append(op)
         if op["name"] in adapter and op["type"] == "Convolution":
             beside = _beside(graph, op, adapter[op["name"]], storage)

@@ -84,7 +84,7 @@ def test_rounding_to_int8_gives_each_row_its_largest_number_as_127() -> None:
 def toy_graph() -> dict[str, Any]:
     common = {"inputCount": 3, "outputCount": 2}
     return {
-        "tensorName": ["in", "out", "back"],
+        "tensorName": ["in", "out", "back", "product"],
         "oplists": [
             {
                 "type": "Convolution",
@@ -95,6 +95,7 @@ def toy_graph() -> dict[str, Any]:
                 "defaultDimentionFormat": "NHWC",
             },
             {"type": "ConvertTensor", "name": "post", "inputIndexes": [1], "outputIndexes": [2]},
+            {"type": "BinaryOp", "name": "product", "inputIndexes": [2, 1], "outputIndexes": [3]},
         ],
     }
 
@@ -112,6 +113,7 @@ def test_what_follows_a_layer_reads_the_sum_of_the_layer_and_its_adapter() -> No
     assert up["inputIndexes"] == down["outputIndexes"]
     assert total["inputIndexes"] == [1, *up["outputIndexes"]]
     assert operations["post"]["inputIndexes"] == total["outputIndexes"]
+    assert operations["product"]["inputIndexes"] == [2, *total["outputIndexes"]]  # not only a change of layout
     assert (down["main"]["weight"], up["main"]["weight"]) == ([1.0, 1.0, 1.0], [0.5, 0.5])
     assert (down["main"]["bias"], up["main"]["bias"]) == ([0.0], [0.0, 0.0])
 
