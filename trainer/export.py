@@ -4,12 +4,12 @@ from pathlib import Path
 
 import msgspec
 
-from trainer import step
+from trainer import check, export_checks, step
 
 NEEDS = ("freeze", "quantise")
 
 
-def export(run: step.Run, directory: Path) -> step.Metrics:
+def export(run: step.Run, directory: Path) -> step.Findings:
     """Write one artefact directory a candidate.
 
     Raises:
@@ -20,16 +20,18 @@ def export(run: step.Run, directory: Path) -> step.Metrics:
 
     frozen = dataset.read(run.step("freeze") / "calibration.jsonl")
     texts = [prompt.sequence_text(sample.read) for sample in frozen]
-    metrics: step.Metrics = {}
+    metrics: step.Metrics = {"calibration_texts_looked_for": len(texts)}
+    checks: list[check.Check] = []
     for candidate in quantise.read_candidates(run):
-        target = directory / candidate.name
-        source = run.directory / candidate.checkpoint
+        target, source = directory / candidate.name, run.directory / candidate.checkpoint
         bits = msgspec.structs.replace(run.rule.quant, quant_bit=candidate.bits, lm_quant_bit=candidate.head_bits)
-        converter.convert(source, target, candidate.quantiser, candidate.block, bits)
+        with export_checks.watched() as events:
+            converter.convert(source, target, candidate.quantiser, candidate.block, bits)
         converter.check_no_text(target, texts)
+        checks += export_checks.checks(candidate.name, target, source, events)
         metrics[f"{candidate.name}_bytes"] = sum(path.stat().st_size for path in target.iterdir())
         step.log.info("  %s: %d bytes", candidate.name, metrics[f"{candidate.name}_bytes"])
-    return metrics
+    return step.Findings(metrics, tuple(checks))
 
 
 if __name__ == "__main__":
