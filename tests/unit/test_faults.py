@@ -21,6 +21,7 @@ TELEMETRY = "tests/integration/gateway/test_telemetry.py"
 FOLD = "tests/unit/core_streams/test_fold.py"
 TIMELINE = "tests/unit/core_streams/test_timeline.py"
 INFERENCE = "tests/unit/core_streams/test_inference.py"
+ACCOUNTS = "tests/unit/signals/test_account_switch.py"
 APPLY = "tests/unit/streams/test_apply_batch.py"
 WORKER = "tests/integration/streams/test_worker.py"
 LIMITS = "tests/integration/streams/test_worker_limits.py"
@@ -117,7 +118,11 @@ TESTS: dict[str, tuple[str, ...]] = {
         f"{TELEMETRY}::test_t16_a_bad_event_goes_to_the_dead_letters_and_its_neighbours_go_on",
     ),
     "T17": (f"{INTAKE}::test_t17_a_new_app_version_is_understood_as_far_as_it_goes",),
-    "T19": (f"{SORT}::test_t19_another_account_on_the_same_phone_gets_its_own_envelope",),
+    "T19": (
+        f"{SORT}::test_t19_another_account_on_the_same_phone_gets_its_own_envelope",
+        f"{ACCOUNTS}::test_the_window_is_cut_where_the_account_changes",
+        f"{ACCOUNTS}::test_a_prompt_that_mixes_two_accounts_becomes_neither_sample_nor_trigger",
+    ),
     "K01": (
         f"{WORKER}::test_bad_records_go_to_the_dead_letters_and_their_neighbours_go_on",
         f"{LIMITS}::test_k01_an_agent_that_stopped_turns_health_red",
@@ -137,6 +142,8 @@ TESTS: dict[str, tuple[str, ...]] = {
         WHATEVER_REDIS_DOES,
         f"{APPLY}::test_records_that_retention_deleted_are_not_waited_for",
         f"{CRASHES}::test_k08_a_broker_whose_offsets_start_again_is_noticed_and_users_keep_their_states",
+        "tests/unit/streams/test_confirm_log.py"
+        "::test_records_over_a_new_connection_of_another_log_end_the_worker_before_anything_follows_from_them",
     ),
     "K10": (
         f"{LIMITS}::test_k10_other_partitions_than_the_table_says_stop_the_worker_with_both_numbers",

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from intentloop.drift import DriftRule
-from intentloop.events import Behaviour, Envelope, Rejection
+from intentloop.events import Behaviour, Envelope, Event, Rejection
 from intentloop.fold import FoldRule
 from intentloop.ids import label_code
 from intentloop.picks import PickRule
@@ -12,6 +12,7 @@ from intentloop.window import UserState, pack, unpack
 from tests.unit.core_streams.make import NOW_MS, PHONE_CASE, TENT, envelope, inference, run, skipped, view
 
 OUTCOMES = ("applied", "inferences", "skipped", "late", "quarantined", "rejected", "duplicates")
+PER_BATCH = ("envelopes", "events_in", "duplicates")  # what counts batches, not what they did
 DAY_MS = 86_400_000
 
 
@@ -20,14 +21,26 @@ def accounted(counts: dict[str, int]) -> int:
 
 
 def test_a_resent_batch_is_counted_once() -> None:
-    first = [view("e1", NOW_MS), view("e2", NOW_MS + 1), view("e3", NOW_MS + 2)]
-    again = [*first, view("e4", NOW_MS + 3)]  # case T01
-    resent = run(envelope(*first), envelope(*again, batch_id="b1-retry"))
-    once = run(envelope(*again))
-    assert resent.counts["applied"] == 4
-    assert resent.counts["duplicates"] == 3
-    assert resent.state.labels == once.state.labels
-    assert resent.state.seen == once.state.seen
+    rule = FoldRule(drift=DriftRule(window=3), pick=PickRule(random_ratio=1.0))
+    said = inference("i1", "比价犹豫|帐篷", ts_ms=NOW_MS + 3_000)
+    first: list[Event] = [
+        *browse(TENT, 0),
+        said,
+        *browse(PHONE_CASE, 10),
+    ]  # case T01, with all that may follow from a batch
+    again = [*first, view("e4", NOW_MS + 20_000, PHONE_CASE)]
+    late_ms = NOW_MS + DAY_MS
+    resent = run(
+        envelope(*first, received_ms=late_ms), envelope(*again, received_ms=late_ms, batch_id="b1-retry"), rule=rule
+    )
+    once = run(envelope(*again, received_ms=late_ms), rule=rule)
+    assert resent.counts["applied"] == 7
+    assert resent.counts["duplicates"] == 7
+    assert resent.state == once.state
+    assert (resent.drifted, resent.triggered, resent.picked) == (once.drifted, once.triggered, once.picked)
+    assert (resent.counts["drifts"], resent.counts["triggers"], resent.counts["picked"]) == (1, 1, 1)
+    effects = ({name: n for name, n in one.counts.items() if name not in PER_BATCH} for one in (resent, once))
+    assert next(effects) == next(effects)
 
 
 def test_a_batch_of_200_sent_again_is_recognised_whole() -> None:
