@@ -4,6 +4,9 @@ Envelopes of 25 events, the last one an inference that names an intent, are post
 (open loop); the real stream worker folds them, and a consumer reads the triggers. A trigger's time counts from when
 its post was due. Also without HTTP: from handing the envelope to a Kafka producer to the trigger. Gateway, worker,
 broker, Redis and the measuring process share the machine's cores.
+
+Each rate has topics of its own: tansu lists all batches of a partition at every fetch, so its CPU time, and with it
+everybody's latency, grows with the log (`docs/scaling.md`). `*_cores` in the JSON tell who was busy at 600/s.
 """
 
 import argparse
@@ -21,7 +24,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from bench import traffic
 from bench.gateway import HEAD, gateway_settings
 from bench.load import open_loop
-from bench.stack import BROKERS, Stack, environment, finish, fresh, percentile, running, say, stack
+from bench.stack import BROKERS, Stack, cpu_s, environment, finish, fresh, percentile, running, say, stack
 from intentloop.adapters import embedded
 from intentloop.adapters.settings import KafkaSection
 from intentloop.adapters.telemetry_producer import TelemetryProducer
@@ -30,17 +33,20 @@ from intentloop.topics import TELEMETRY, TRIGGERED
 
 NAMED = ("比价犹豫|{leaf}", "场景购物|{leaf}")  # every inference names an intent, so every envelope makes a trigger
 WARM_S = 4.0
+RATES = (200, 600)
+READ_WAIT_MS = 10  # tansu holds every fetch for as long, and each one costs it a listing
 SEEDS = iter(range(1, 1_000))
 
 
 class Times(msgspec.Struct, frozen=True):
-    """Milliseconds from due to trigger, how many triggers came, and of how many envelopes."""
+    """Milliseconds from due to trigger, how many triggers came, of how many envelopes, and who kept cores busy."""
 
     p50_ms: float
     p99_ms: float
     max_ms: float
     triggers: int
     envelopes: int
+    cores: dict[str, float]
 
 
 class Triggers:
@@ -49,7 +55,7 @@ class Triggers:
     def __init__(self, kafka: KafkaSection) -> None:
         self._topic = f"{kafka.prefix}{TRIGGERED.name}"
         self._consumer = AIOKafkaConsumer(
-            bootstrap_servers=kafka.bootstrap, fetch_max_wait_ms=5, auto_offset_reset="earliest"
+            bootstrap_servers=kafka.bootstrap, fetch_max_wait_ms=READ_WAIT_MS, auto_offset_reset="earliest"
         )
         self.came_s: dict[str, float] = {}
 
@@ -71,12 +77,12 @@ Send = Callable[[Sequence[tuple[str, bytes]], float, dict[str, float]], Coroutin
 
 
 class Scene(msgspec.Struct, frozen=True):
-    """What is running: where the gateway listens, which Kafka, and the reader of triggers."""
+    """What is running: where the gateway listens, the reader of triggers, and the process ids of all."""
 
     port: int
-    kafka: KafkaSection
     triggers: Triggers
     producer: TelemetryProducer
+    pids: dict[str, int]
 
     async def post(self, rate: float, seconds: float) -> Times:
         """Through HTTP."""
@@ -108,7 +114,10 @@ class Scene(msgspec.Struct, frozen=True):
 
     async def _measure(self, made: Sequence[tuple[str, bytes]], rate: float, send: Send) -> Times:
         due_s: dict[str, float] = {}
+        begun_s, before = time.perf_counter(), self._cpu_s()
         await send(made, rate, due_s)
+        wall_s = time.perf_counter() - begun_s
+        cores = {name: round((cpu - before[name]) / wall_s, 3) for name, cpu in self._cpu_s().items()}
         with suppress(TimeoutError):
             async with asyncio.timeout(10):
                 while any(f"{name}-i" not in self.triggers.came_s for name in due_s):
@@ -118,7 +127,11 @@ class Scene(msgspec.Struct, frozen=True):
             for name, at_s in due_s.items()
             if f"{name}-i" in self.triggers.came_s
         ]
-        return Times(percentile(found, 0.5), percentile(found, 0.99), max(found, default=0.0), len(found), len(made))
+        figures = percentile(found, 0.5), percentile(found, 0.99), max(found, default=0.0)
+        return Times(*figures, len(found), len(made), cores)
+
+    def _cpu_s(self) -> dict[str, float]:
+        return {name: cpu_s(pid) for name, pid in self.pids.items()} | {"bench": time.process_time()}
 
 
 def main() -> None:
@@ -132,6 +145,7 @@ def main() -> None:
         {"bench": "latency", "broker": options.broker, "ours": ours.p99_ms, "peer": bare.p99_ms}
         | {"ratio": ours.p99_ms / bare.p99_ms if bare.p99_ms else None}
         | {f"{name}_{figure}": round(getattr(one, figure), 1) for name, one in found.items() for figure in FIGURES}
+        | {f"http_600_{name}_cores": cores for name, cores in found["http_600"].cores.items()}
         | {"lost": sum(one.envelopes - one.triggers for one in found.values())}
     )
 
@@ -149,14 +163,14 @@ def _options() -> argparse.Namespace:
 
 async def _measure_all(services: Stack, options: argparse.Namespace) -> dict[str, Times]:
     found: dict[str, Times] = {}
-    async with _scene(services) as scene:
-        await scene.post(100, options.warm_seconds)
-        for rate in (200, 600):
+    for rate in RATES:
+        async with _scene(services) as scene:
+            await scene.post(100, options.warm_seconds)
             for name, measure in (("http", scene.post), ("kafka", scene.produce)):
                 found[f"{name}_{rate}"] = one = await measure(rate, options.seconds)
                 say(
                     f"{name:5s} → trigger at {rate} envelopes/s: p50 {one.p50_ms:6.1f} ms  p99 {one.p99_ms:6.1f} ms  "
-                    f"max {one.max_ms:6.1f} ms  {one.triggers} of {one.envelopes}"
+                    f"max {one.max_ms:6.1f} ms  {one.triggers} of {one.envelopes}  cores {one.cores}"
                 )
     return found
 
@@ -167,15 +181,16 @@ async def _scene(services: Stack) -> AsyncIterator[Scene]:
     kafka, redis = services.kafka(f"{prefix}."), services.redis(prefix)
     await asyncio.to_thread(ensure_topics, kafka)
     env = environment(kafka, redis, gateway_settings(port, services.directory))
-    logs = services.directory / "gateway.log", services.directory / "streams.log"
-    with running(["gateway"], env, logs[0]), running(["streams"], env, logs[1]):
+    logs = services.directory / f"{prefix}-gateway.log", services.directory / f"{prefix}-streams.log"
+    with running(["gateway"], env, logs[0]) as gateway, running(["streams"], env, logs[1]) as worker:
         triggers, producer = Triggers(kafka), TelemetryProducer(kafka, timeout_s=5.0)
         producer.start()
         following = asyncio.create_task(triggers.follow())
         async with asyncio.timeout(60):
             while "partitions begin at offsets" not in logs[1].read_text() or not await _listens(port):
                 await asyncio.sleep(0.1)
-        yield Scene(port, kafka, triggers, producer)
+        pids = {"broker": services.broker_pid, "redis": services.redis_pid, "gateway": gateway.pid}
+        yield Scene(port, triggers, producer, pids | {"worker": worker.pid})
         following.cancel()
         await asyncio.gather(following, return_exceptions=True)
         await producer.stop()

@@ -132,7 +132,8 @@ class _Pool:
             self.under_way -= 1
             self.answered.seconds.append(time.perf_counter() - due_s)
             self.answered.wrong += not right
-            self._free.append(connection)
+            if right:  # a server that is overrun hangs up
+                self._free.append(connection)
 
         connection.ask(request, then)
 
