@@ -34,7 +34,7 @@ from intentloop.topics import TELEMETRY, TRIGGERED
 NAMED = ("比价犹豫|{leaf}", "场景购物|{leaf}")  # every inference names an intent, so every envelope makes a trigger
 WARM_S = 4.0
 RATES = (200, 600)
-READ_WAIT_MS = 10  # tansu holds every fetch for as long, and each one costs it a listing
+READ_WAIT_MS = 5  # tansu holds every fetch for as long, also when it has records
 SEEDS = iter(range(1, 1_000))
 
 
