@@ -22,6 +22,7 @@ from intentloop.adapters.redis_client import connect
 from intentloop.adapters.state_store import StateStore
 from intentloop.topics import TELEMETRY
 from streams.apply_batch import BatchApplier
+from streams.compile_fold import compiled_walk
 from streams.fold_records import FoldContext, Record
 from streams.settings import StreamsSettings, fold_rule
 
@@ -32,11 +33,17 @@ COMMIT_S = 1.0
 Loop = Callable[[StreamsSettings, BatchApplier], Coroutine[None, None, None]]
 
 
+def fold_context(settings: StreamsSettings) -> FoldContext:
+    """With what does a stream worker fold?"""
+    rule = fold_rule(settings.rules)
+    return FoldContext(Keys(settings.redis.prefix), rule, "", compiled_walk(rule, settings.streams.compiled))
+
+
 async def _with_applier(settings: StreamsSettings, body: Loop) -> None:
     keys = Keys(settings.redis.prefix)
     store = StateStore(connect(settings.redis), keys, settings.streams.state_ttl_s)
     async with FactProducer(settings.kafka) as producer:
-        await body(settings, BatchApplier(store, producer, FoldContext(keys, fold_rule(settings.rules))))
+        await body(settings, BatchApplier(store, producer, fold_context(settings)))
 
 
 async def run_aiokafka(settings: StreamsSettings, applier: BatchApplier) -> None:

@@ -99,10 +99,10 @@ class Tracker:
         old_entropy, new_log, new_scale, mixed_log, mixed_scale = self._terms
         new_entropy = new_log - self._new_sum / new_scale
         mixed = mixed_log - float(self._mixed_sum) / mixed_scale  # rounded as compiled code rounds it
-        unit = _unit(rule.log_base, self._named)
-        entropy_change = abs(new_entropy - old_entropy) / unit
+        bits = unit(rule.log_base, self._named)
+        entropy_change = abs(new_entropy - old_entropy) / bits
         jaccard_distance = 1.0 - self._shared / self._named
-        divergence = max(0.0, mixed - (old_entropy + new_entropy) / 2) / unit
+        divergence = max(0.0, mixed - (old_entropy + new_entropy) / 2) / bits
         total = (
             rule.entropy_weight * entropy_change
             + rule.jaccard_weight * jaccard_distance
@@ -119,10 +119,10 @@ class Tracker:
         for label, count in self._new.items():
             mixed[label] = mixed.get(label, 0) + count * self._weights[1]
         old_sum, self._new_sum, self._mixed_sum = (
-            sum(map(_n_log_n, counts.values())) for counts in (self._old, self._new, mixed)
+            sum(map(n_log_n, counts.values())) for counts in (self._old, self._new, mixed)
         )
         mixed_size = sizes[0] * self._weights[0] + sizes[1] * self._weights[1]
-        self._terms = (_entropy(old_sum, sizes[0]), *_log_and_scale(sizes[1]), *_log_and_scale(mixed_size))
+        self._terms = (_entropy(old_sum, sizes[0]), *log_and_scale(sizes[1]), *log_and_scale(mixed_size))
         self._named = len(mixed)
         self._shared = len(self._old) + len(self._new) - len(mixed)
         self._counted = True
@@ -132,8 +132,8 @@ class Tracker:
         old, before = self._old.get(label, 0), self._new.get(label, 0)
         after = before + by
         base = old * self._weights[0]
-        self._new_sum += _n_log_n(after) - _n_log_n(before)
-        self._mixed_sum += _n_log_n(base + after * self._weights[1]) - _n_log_n(base + before * self._weights[1])
+        self._new_sum += n_log_n(after) - n_log_n(before)
+        self._mixed_sum += n_log_n(base + after * self._weights[1]) - n_log_n(base + before * self._weights[1])
         if after and before:
             self._new[label] = after
             return
@@ -155,7 +155,7 @@ def _count(window: Sequence[int]) -> dict[int, int]:
     return counts
 
 
-def _unit(base: LogBase, labels: int) -> float:
+def unit(base: LogBase, labels: int) -> float:
     """What does one unit of the chosen base measure in bits?"""
     if base == "2":
         return 1.0
@@ -165,23 +165,23 @@ def _unit(base: LogBase, labels: int) -> float:
 
 
 _NAT_BITS = 1.0 / math.log(2.0)
-_FIXED_POINT = 1 << 44  # 13 decimals
+FIXED_POINT = 1 << 44  # 13 decimals
 _COUNTS = 2 * 65 * 65  # that mixtures of two windows of up to 64 labels can reach
 
 
 @lru_cache(maxsize=_COUNTS)
-def _n_log_n(n: int) -> int:
+def n_log_n(n: int) -> int:
     """n * log2(n) in fixed point; correctly rounded log2 keeps ties on a threshold."""
-    return round(n * math.log2(n) * _FIXED_POINT) if n else 0
+    return round(n * math.log2(n) * FIXED_POINT) if n else 0
 
 
 def _entropy(n_log_n_sum: int, size: int) -> float:
     """Shannon entropy in bits of counts that sum to `size`: log2(size) - sum(n * log2(n)) / size."""
-    log, scale = _log_and_scale(size)
+    log, scale = log_and_scale(size)
     return log - n_log_n_sum / scale
 
 
 @lru_cache(maxsize=_COUNTS)
-def _log_and_scale(size: int) -> tuple[float, int]:
+def log_and_scale(size: int) -> tuple[float, int]:
     """What of an entropy depends on the window's size alone?"""
-    return math.log2(size), size * _FIXED_POINT
+    return math.log2(size), size * FIXED_POINT

@@ -39,6 +39,15 @@ class Memory(NamedTuple):
     spending: Spending
 
 
+class Facts(NamedTuple):
+    """What one envelope gives rise to, to be sent."""
+
+    drifted: IntentDrifted | None
+    triggered: tuple[IntentTriggered, ...]
+    picked: tuple[SamplePicked, ...]
+    dead: tuple[DeadLetter, ...]
+
+
 class FindingRule(Protocol):
     """Those parts of the fold's rule (`fold.FoldRule`) that matter here."""
 
@@ -144,6 +153,10 @@ class Findings:
     def new_id(self, kind: str, index: int) -> str:
         """Which id has the thing of this kind that the event at `index` gave rise to?"""
         return derived(f"{kind}{self.source.kind_suffix}", self.source.partition, self.source.offset, index)
+
+    def facts(self) -> Facts:
+        """Which facts are to be sent?"""
+        return Facts(self.drifted(), tuple(self.triggered), tuple(self.picked), tuple(self.dead))
 
     def drifted(self) -> IntentDrifted | None:
         """Which one fact states that the user left the intent stated last? None where the user did not."""

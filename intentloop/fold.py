@@ -16,7 +16,7 @@ from intentloop.compress import CompressRule
 from intentloop.drift import Drift, DriftRule, Tracker
 from intentloop.events import Behaviour, Envelope, Inference, InferenceSkipped
 from intentloop.facts import DeadLetter, IntentDrifted, IntentTriggered, SamplePicked
-from intentloop.findings import Findings, Memory
+from intentloop.findings import Facts, Findings, Memory
 from intentloop.inference import InferenceRule
 from intentloop.picks import PickRule, Spending
 from intentloop.refusal import Source
@@ -50,6 +50,11 @@ class Folded(NamedTuple):
     dead: tuple[DeadLetter, ...]
     counts: Counter[str]
     spending: Spending
+
+    @property
+    def facts(self) -> Facts:
+        """Which facts are to be sent?"""
+        return Facts(self.drifted, self.triggered, self.picked, self.dead)
 
 
 def fold(state: UserState, envelope: Envelope, source: Source, spending: Spending, rule: FoldRule) -> Folded:
@@ -156,8 +161,7 @@ class _Work:
             found.live,
             found.tops,
         )
-        packed = tuple(found.triggered), tuple(found.picked), tuple(found.dead)
-        return Folded(state, found.drifted(), *packed, self.counts, found.spending)
+        return Folded(state, *found.facts(), self.counts, found.spending)
 
 
 def rejected_id(envelope: Envelope, index: int) -> str:

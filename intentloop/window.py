@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from itertools import chain
 from struct import Struct
+from struct import error as StructError
 
 import msgspec
 
@@ -89,8 +90,15 @@ def unpack(packed: bytes) -> UserState:
     """Which state is this?
 
     Raises:
-        ContractError: it was packed by another version of this software.
+        ContractError: it was packed by another version of this software, or is cut.
     """
+    try:
+        return _unpack(packed)
+    except (StructError, msgspec.DecodeError) as error:
+        raise ContractError(f"a user's state of {len(packed)} bytes cannot be read: {error}; was it cut?") from error
+
+
+def _unpack(packed: bytes) -> UserState:
     if not packed or packed[0] != VERSION:
         raise ContractError(
             f"a user's state of version {packed[:1].hex() or 'none'} was found, this software reads {VERSION:02x}: use "

@@ -10,17 +10,18 @@ from typing import NamedTuple
 
 import msgspec
 
-from intentloop import timeline, window
+from intentloop import timeline
 from intentloop.adapters.codec import DECODERS, encode
 from intentloop.adapters.facts_producer import MAX_REQUEST_BYTES
 from intentloop.adapters.keys import Keys
 from intentloop.adapters.state_store import PartitionWrite
 from intentloop.events import Envelope
-from intentloop.fold import Folded, FoldRule, fold
+from intentloop.findings import Facts
+from intentloop.fold import FoldRule
 from intentloop.picks import Spending
 from intentloop.refusal import WHOLE, Source, dead_letter
 from intentloop.topics import DRIFTED, PICKED, TELEMETRY, TRIGGERED, Topic, dead
-from intentloop.window import UserState
+from streams.fold_partition import CompiledWay, Owned, PlainWay, Walk, Way
 
 DEAD = dead(TELEMETRY)
 MAX_FACT_BYTES = MAX_REQUEST_BYTES - 4_096  # room for the key and Kafka's own framing
@@ -67,6 +68,7 @@ class FoldContext(NamedTuple):
     keys: Keys
     rule: FoldRule
     kind_suffix: str = ""
+    compiled: Walk | None = None
 
 
 def decode(records: Sequence[Record], rule: FoldRule) -> list[Decoded]:
@@ -116,29 +118,37 @@ def _fold_partition(
     decoded: Sequence[Decoded], found: Mapping[str, bytes | None], context: FoldContext, outputs: list[Output]
 ) -> tuple[dict[str, bytes], Counter[str]]:
     budget_key = context.keys.pick_spending(decoded[0].record.partition)
-    before = spending = _read_spending(found[budget_key])
-    states: dict[str, UserState] = {}
-    counts: Counter[str] = Counter(records=len(decoded))
+    before = _read_spending(found[budget_key])
+    way = _way(decoded, found, before, context)
     for record, envelope, reason in decoded:
         source = Source(TELEMETRY.name, record.partition, record.offset, context.kind_suffix)
         if envelope is None:
-            counts["undecodable"] += 1
+            way.counts["undecodable"] += 1
             outputs.append(_refused(source, reason, record.value))
             continue
-        key = context.keys.user(record.partition, envelope.user_id)
-        state = states[key] if key in states else _read_state(found[key])
-        folded = fold(state, envelope, source, spending, context.rule)
-        states[key], spending = folded.state, folded.spending
-        counts.update(folded.counts)
-        outputs.extend(_sendable(source, output) for output in _outputs(folded, envelope.user_id))
-    packed = {key: window.pack(state) for key, state in states.items()}
-    if spending is not before:
-        packed[budget_key] = _pack_spending(spending)
-    return packed, counts
+        facts = way.fold(_owned(record, envelope, context.keys), source)
+        outputs.extend(_sendable(source, output) for output in _outputs(facts, envelope.user_id))
+    way.counts["records"] = len(decoded)
+    packed = way.packed()
+    if way.spending is not before:
+        packed[budget_key] = _pack_spending(way.spending)
+    return packed, way.counts
 
 
-def _read_state(packed: bytes | None) -> UserState:
-    return UserState() if packed is None else window.unpack(packed)
+def _owned(record: Record, envelope: Envelope, keys: Keys) -> Owned:
+    return Owned(keys.user(record.partition, envelope.user_id), envelope)
+
+
+def _way(
+    decoded: Sequence[Decoded], found: Mapping[str, bytes | None], spending: Spending, context: FoldContext
+) -> Way:
+    """Compiled where there is compiled code and the batch is ordinary; else by the definition."""
+    if context.compiled is not None:
+        owned = [_owned(one.record, one.envelope, context.keys) for one in decoded if one.envelope is not None]
+        walked = context.compiled.walk(owned, found)
+        if walked is not None:
+            return CompiledWay(walked, spending, context.rule)
+    return PlainWay(found, spending, context.rule)
 
 
 def _read_spending(packed: bytes | None) -> Spending:
@@ -158,13 +168,13 @@ def _sendable(source: Source, output: Output) -> Output:
     return _refused(source, reason, output.value)
 
 
-def _outputs(folded: Folded, user_id: str) -> Iterator[Output]:
+def _outputs(facts: Facts, user_id: str) -> Iterator[Output]:
     """Which facts leave, under which keys?"""
-    if folded.drifted is not None:
-        yield Output(DRIFTED, user_id, encode(folded.drifted))
-    for trigger in folded.triggered:
+    if facts.drifted is not None:
+        yield Output(DRIFTED, user_id, encode(facts.drifted))
+    for trigger in facts.triggered:
         yield Output(TRIGGERED, user_id, encode(trigger))
-    for sample in folded.picked:
+    for sample in facts.picked:
         yield Output(PICKED, sample.id, encode(sample))
-    for letter in folded.dead:
+    for letter in facts.dead:
         yield Output(DEAD, f"{letter.source_partition}-{letter.source_offset}", encode(letter))

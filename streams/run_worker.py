@@ -25,6 +25,7 @@ from intentloop.adapters.topics_admin import ensure_topics
 from intentloop.errors import ConfigurationError, FencedError, UnavailableError
 from intentloop.topics import TELEMETRY
 from streams.apply_batch import BatchApplier
+from streams.compile_fold import compiled_walk
 from streams.fold_records import FoldContext, Record
 from streams.settings import StreamsSettings, fold_rule
 from streams.transport import SCHEME, BatchApp, BatchTopic, register
@@ -161,7 +162,9 @@ class Worker:
         self._epoch = await asyncio.to_thread(self._log.read)
         resets = await enter_epoch(redis, keys, self._epoch, settings.streams.reset_on_new_broker)
         producer = await self._doors.enter_async_context(FactProducer(settings.kafka))
-        context = FoldContext(keys, fold_rule(settings.rules), f".r{resets}" if resets else "")
+        rule = fold_rule(settings.rules)
+        compiled = compiled_walk(rule, settings.streams.compiled)
+        context = FoldContext(keys, rule, f".r{resets}" if resets else "", compiled)
         store = StateStore(redis, keys, settings.streams.state_ttl_s)
         applier = BatchApplier(store, producer, context)
         watchers = (self._watch_redis(store, applier), self._watch_broker())
@@ -233,8 +236,9 @@ async def _or_end(watcher: Coroutine[Any, Any, None]) -> None:
 
 
 def prepare(settings: StreamsSettings) -> None:
-    """Have the topics of the table before Faust looks for them."""
+    """Have the topics of the table before Faust looks for them, and compiled code before anybody waits for it."""
     ensure_topics(settings.kafka)
+    compiled_walk(fold_rule(settings.rules), settings.streams.compiled)
 
 
 def end_process(error: Exception) -> None:

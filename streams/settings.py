@@ -19,7 +19,8 @@ from intentloop.timeline import TimeRule
 class StreamsSection(Section):
     """How records are taken. `state_ttl_s` is the life of a user's state, at least 24 h and within Kafka's retention.
 
-    `batch_records` bounds one round of the protocol. The session time-out is how long a killed worker is waited for.
+    `batch_records` bounds one round of the protocol. `compiled`: fold in compiled code where numba is installed. The
+    session time-out is how long a killed worker is waited for.
     """
 
     batch_records: int = Field(default=300, ge=1, le=2_000)
@@ -27,6 +28,7 @@ class StreamsSection(Section):
     session_timeout_s: float = Field(default=8.0, ge=6.0, le=60.0)
     heartbeat_s: float = Field(default=2.0, gt=0.0, le=20.0)
     reset_on_new_broker: bool = False
+    compiled: bool = True
 
 
 class RulesSection(Section):

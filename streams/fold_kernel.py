@@ -1,0 +1,300 @@
+"""How do the events of a whole batch move users' windows? The twin of `intentloop/fold.py` in numbers, compiled.
+
+Envelopes lie as columns, states as rows; `fold_columns.py` lays both out and reads what was found. Each function names
+the one that defines it; states and scores are equal to it to the last bit, which tests hold. Not here: what events say
+and what follows from them, which stays in Python (`intentloop/findings.py`).
+"""
+
+from intentloop.drift import FIXED_POINT
+from intentloop.window import CODE_PRIME, MAX_IDS, MAX_RECENT, THING_PRIME
+from streams.columns import (
+    APPLIED,
+    DRIFTED,
+    DRIFTS,
+    DUPLICATE,
+    ENVELOPE,
+    ID_AT,
+    ID_END,
+    IDS,
+    INFERENCE,
+    INFERRED,
+    LABEL_AT,
+    LATE,
+    LEFT,
+    MOVED,
+    NAMED,
+    NOISE,
+    NOISY,
+    NOT_RUN,
+    QUARANTINED,
+    RECENT,
+    REFUSED,
+    REJECTED,
+    REPEAT,
+    SEPARATOR,
+    SKIPPED,
+    STILL,
+    SWITCHED,
+    THING_AT,
+    THING_END,
+    Columns,
+    Floats,
+    Rule,
+    Work,
+)
+from streams.pack_states import Bytes, Integers, States, compiled
+
+
+@compiled
+def fold_windows(columns: Columns, states: States, rule: Rule, work: Work) -> None:
+    """`fold.fold` of all envelopes, in their order, as far as it moves the window."""
+    event = 0
+    for number in range(len(columns.envelopes)):
+        work.at[ENVELOPE] = number
+        row, stop = columns.envelopes[number, 0], columns.envelopes[number, 1]
+        open_state(states, row, rule, work)
+        while event < stop:
+            step(columns, event, work)
+            outcome = admit(columns, event, states.clock[row], rule, work)
+            work.outcomes[event] = follow(columns, event, states, rule, work) if outcome == APPLIED else outcome
+            event += 1
+        close_state(states, row, rule, work)
+
+
+@compiled
+def open_state(states: States, row: int, rule: Rule, work: Work) -> None:
+    """The start of `fold._Work`: copy what an envelope may make longer than a state keeps it."""
+    sizes = states.sizes[row]
+    work.at[IDS], work.at[RECENT] = sizes[0], sizes[1]
+    work.ids[: sizes[0]], work.recent[: sizes[1]] = states.ids[row, : sizes[0]], states.recent[row, : sizes[1]]
+    beyond = sizes[2] - rule.window
+    if beyond > 0:  # an earlier rule had a wider window
+        for place in range(rule.window):
+            states.labels[row, place] = states.labels[row, place + beyond]
+        sizes[2] = rule.window
+    count_windows(states, row, work)
+
+
+@compiled
+def close_state(states: States, row: int, rule: Rule, work: Work) -> None:
+    """`fold._Work.result`: keep the newest ids, and the things that can still be repeated."""
+    sizes = states.sizes[row]
+    sizes[0] = min(work.at[IDS], MAX_IDS)
+    states.ids[row, : sizes[0]] = work.ids[work.at[IDS] - sizes[0] : work.at[IDS]]
+    sizes[1] = keep_recent(work.recent, work.at[RECENT], rule.debounce_ms, states.recent[row])
+
+
+@compiled
+def step(columns: Columns, event: int, work: Work) -> None:
+    """Go on to the texts and the label of this event, whatever becomes of it."""
+    work.at[ID_AT] = work.at[ID_END] + 1
+    work.at[ID_END] = end_of(columns.ids, work.at[ID_AT])
+    if columns.kinds[event] < NOISE:
+        work.at[THING_AT] = work.at[THING_END] + 1
+        work.at[THING_END] = end_of(columns.things, work.at[THING_AT])
+        work.at[LABEL_AT] += 1
+
+
+@compiled
+def admit(columns: Columns, event: int, clock: Integers, rule: Rule, work: Work) -> int:
+    """`fold._Work.is_admitted`: `APPLIED`, or what became of the event instead. Moves the user's clock."""
+    _, _, received_ms, shift_ms, earliest_ms, latest_ms = columns.envelopes[work.at[ENVELOPE]]
+    code = remainder(columns.ids, work.at[ID_AT], work.at[ID_END], 1, CODE_PRIME)
+    if is_known(work.ids, work.at[IDS], code):
+        return DUPLICATE
+    work.ids[work.at[IDS]] = code
+    work.at[IDS] += 1
+    if columns.kinds[event] == REJECTED:
+        return REFUSED
+    ts_ms = columns.times[event] + shift_ms
+    if not earliest_ms <= ts_ms <= latest_ms:
+        return QUARANTINED
+    if ts_ms > clock[0]:
+        clock[0], clock[1] = ts_ms, received_ms
+    elif clock[0] > ts_ms and max(clock[0] - ts_ms, received_ms - clock[1]) > rule.late_grace_ms:
+        return LATE
+    return APPLIED
+
+
+@compiled
+def follow(columns: Columns, event: int, states: States, rule: Rule, work: Work) -> int:
+    """What does an event that counts do? An inference makes the window that it saw the reference of drift."""
+    kind, row = columns.kinds[event], columns.envelopes[work.at[ENVELOPE], 0]
+    if kind == NOISE:
+        return NOISY
+    if kind == SKIPPED:
+        return NOT_RUN
+    if kind != INFERENCE:
+        return behave(columns, event, states, rule, work)
+    size = states.sizes[row, 2]
+    states.reference[row, :size], states.sizes[row, 3], states.armed[row] = states.labels[row, :size], size, 1
+    count_windows(states, row, work)
+    return INFERRED
+
+
+@compiled
+def behave(columns: Columns, event: int, states: States, rule: Rule, work: Work) -> int:
+    """`fold._Work.take_behaviour` of one that is no noise."""
+    at, envelope = work.at, columns.envelopes[work.at[ENVELOPE]]
+    start = columns.actions[columns.kinds[event]]
+    thing = remainder(columns.things, at[THING_AT], at[THING_END], start, THING_PRIME)
+    repeat, at[RECENT] = is_repeat(work.recent, at[RECENT], thing, columns.times[event] + envelope[3], rule.debounce_ms)
+    if repeat:
+        return REPEAT
+    label = columns.labels[at[LABEL_AT]]
+    if label < 0:
+        return APPLIED
+    push(states, envelope[0], label, rule.window, work)
+    return watch(states, envelope[0], rule, work)
+
+
+@compiled
+def watch(states: States, row: int, rule: Rule, work: Work) -> int:
+    """`fold._Work.watch_drift`: score the window; note a drift that fires."""
+    drift, sizes = work.at[DRIFTS], states.sizes[row]
+    found = work.scores[drift]
+    kind = score(work.counts, work.at[NAMED], sizes, rule, found)
+    if kind == STILL or (kind == MOVED and not found[0] > rule.threshold):
+        if found[0] < rule.rearm_below:
+            states.armed[row] = 1
+        return APPLIED
+    if not states.armed[row]:
+        return APPLIED
+    states.armed[row] = 0
+    work.windows[drift, 0, : sizes[3]] = states.reference[row, : sizes[3]]
+    work.windows[drift, 1, : sizes[2]] = states.labels[row, : sizes[2]]
+    work.window_sizes[drift, 0], work.window_sizes[drift, 1] = sizes[3], sizes[2]
+    work.at[DRIFTS] += 1
+    return SWITCHED if kind == LEFT else DRIFTED
+
+
+@compiled
+def end_of(text: Bytes, start: int) -> int:
+    """Where does the text of a column end that begins here?"""
+    stop = start
+    while stop < len(text) and text[stop] != SEPARATOR:
+        stop += 1
+    return stop
+
+
+@compiled
+def remainder(text: Bytes, start: int, stop: int, value: int, prime: int) -> int:
+    """`window._remainder`: go on from `value` over a text, two bytes at a time."""
+    at = start
+    while at + 1 < stop:
+        value = (value * 65_536 + text[at] * 256 + text[at + 1]) % prime
+        at += 2
+    return (value * 256 + text[at]) % prime if at < stop else value
+
+
+@compiled
+def is_known(codes: Integers, size: int, code: int) -> bool:
+    """Was this id seen before? Looks at all of them: without a way out it is vectorised."""
+    found = 0
+    for place in range(size):
+        found |= codes[place] == code
+    return found != 0
+
+
+@compiled
+def is_repeat(recent: Integers, size: int, thing: int, ts_ms: int, window_ms: int) -> tuple[bool, int]:
+    """`window.is_repeat`; tells also how many things are remembered now."""
+    at, repeat = 0, False
+    while at < size and recent[at, 0] != thing:
+        at += 1
+    if at < size:
+        repeat = 0 <= ts_ms - recent[at, 1] <= window_ms
+        for place in range(at, size - 1):
+            recent[place, 0], recent[place, 1] = recent[place + 1, 0], recent[place + 1, 1]
+        size -= 1
+    recent[size, 0], recent[size, 1] = thing, ts_ms
+    return repeat, size + 1
+
+
+@compiled
+def keep_recent(recent: Integers, size: int, window_ms: int, kept: Integers) -> int:
+    """`window.newest_recent`, into `kept`; tells how many."""
+    if size == 0:
+        return 0
+    since, at = recent[:size, 1].max() - window_ms, 0
+    drop = (recent[:size, 1] >= since).sum() - MAX_RECENT
+    for place in range(size):
+        if recent[place, 1] < since:
+            continue
+        if drop > 0:
+            drop -= 1
+            continue
+        kept[at, 0], kept[at, 1] = recent[place, 0], recent[place, 1]
+        at += 1
+    return at
+
+
+@compiled
+def count_label(counts: Integers, size: int, label: int, column: int, by: int) -> int:
+    """Count a label in the reference (column 1) or the window (2); tells how many labels are named now."""
+    at = 0
+    while at < size and counts[at, 0] != label:
+        at += 1
+    if at == size:
+        counts[at, 0], counts[at, 1], counts[at, 2] = label, 0, 0
+        size += 1
+    counts[at, column] += by
+    if counts[at, 1] == 0 and counts[at, 2] == 0:
+        size -= 1
+        counts[at, 0], counts[at, 1], counts[at, 2] = counts[size, 0], counts[size, 1], counts[size, 2]
+    return size
+
+
+@compiled
+def count_windows(states: States, row: int, work: Work) -> None:
+    """`drift.Tracker` anew: count both windows of a user."""
+    named = 0
+    for place in range(states.sizes[row, 3]):
+        named = count_label(work.counts, named, states.reference[row, place], 1, 1)
+    for place in range(states.sizes[row, 2]):
+        named = count_label(work.counts, named, states.labels[row, place], 2, 1)
+    work.at[NAMED] = named
+
+
+@compiled
+def push(states: States, row: int, label: int, window: int, work: Work) -> None:
+    """`drift.Tracker.push` without the score: append a label, and let the oldest go where the window is full."""
+    labels, size = states.labels[row], states.sizes[row, 2]
+    work.at[NAMED] = count_label(work.counts, work.at[NAMED], label, 2, 1)
+    if size < window:
+        states.sizes[row, 2] = size + 1
+    else:
+        work.at[NAMED] = count_label(work.counts, work.at[NAMED], labels[0], 2, -1)
+        for place in range(size - 1):
+            labels[place] = labels[place + 1]
+    labels[states.sizes[row, 2] - 1] = label
+
+
+@compiled
+def score(counts: Integers, named: int, sizes: Integers, rule: Rule, found: Floats) -> int:
+    """`drift.Tracker.score` into `found`: total, and the three parts."""
+    found[:] = 0.0
+    before, after = sizes[3], sizes[2]
+    if min(before, after) < rule.min_window:
+        return STILL
+    old_weight, new_weight = (1, 1) if before == after else (after, before)
+    old_sum, new_sum, mixed_sum, shared, is_equal = 0, 0, 0, 0, True
+    for place in range(named):
+        old, new = counts[place, 1], counts[place, 2]
+        shared += old > 0 and new > 0
+        is_equal = is_equal and old == new
+        old_sum += rule.n_log_n[old]
+        new_sum += rule.n_log_n[new]
+        mixed_sum += rule.n_log_n[old * old_weight + new * new_weight]
+    if is_equal:
+        return STILL
+    mixed_size = before * old_weight + after * new_weight
+    old_entropy = rule.log2[before] - old_sum / (before * FIXED_POINT)
+    new_entropy = rule.log2[after] - new_sum / (after * FIXED_POINT)
+    divergence = rule.log2[mixed_size] - mixed_sum / (mixed_size * FIXED_POINT) - (old_entropy + new_entropy) / 2
+    unit = rule.unit[named]
+    found[1] = abs(new_entropy - old_entropy) / unit
+    found[2] = 1.0 - shared / named
+    found[3] = divergence / unit if divergence > 0.0 else 0.0
+    found[0] = rule.weights[0] * found[1] + rule.weights[1] * found[2] + rule.weights[2] * found[3]
+    return LEFT if 1.0 - found[2] <= rule.switch_jaccard else MOVED
