@@ -9,10 +9,11 @@ Every effect may happen twice and counts once: a release has one name by what it
 """
 
 import asyncio
+import fcntl
 import logging
-import shutil
 import sys
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -30,7 +31,7 @@ from intentloop.facts import ModelReleased, RetrainRequested
 from intentloop.ids import content_digest
 from intentloop.release import Manifest
 from intentloop.retrain import RunVerdict
-from trainer import dataset, publish, rule, run, step
+from trainer import dataset, forget, publish, rule, run, step
 from trainer.adapter_release import policy
 from trainer.settings import TrainerSection
 
@@ -79,7 +80,12 @@ async def attempt(doors: Doors, section: TrainerSection, job: Job) -> None:
 async def do(doors: Doors, section: TrainerSection, job: Job) -> None:
     """Run the line for one request and let its release out."""
     request = msgspec.json.decode(job.payload, type=RetrainRequested)
-    directory = section.work.resolve() / content_digest(job.id)
+    with alone(section.work.resolve()) as work:
+        await do_alone(doors, section, request, work / content_digest(job.id))
+
+
+async def do_alone(doors: Doors, section: TrainerSection, request: RetrainRequested, directory: Path) -> None:
+    """Do the steps that are left, then what follows from the gate's decision."""
     current = await prepare(doors, section, request, directory)
     while (name := await asyncio.to_thread(run.next_step, current)) is not None:
         await _run_step(name, current)
@@ -92,14 +98,31 @@ async def do(doors: Doors, section: TrainerSection, job: Job) -> None:
     if ended.release is not None and ended.manifest is not None:
         await let_out(doors, ended.manifest, ended.release)
         await doors.store.mark_used(ids, ended.manifest.version)
-    _forget_old_runs(section)
+    forget.forget(section.work.resolve(), section.keep_runs)
+
+
+@contextmanager
+def alone(work: Path) -> Iterator[Path]:
+    """Hold the directory of runs; two runs of different jobs would share cores, memory and disk.
+
+    Raises:
+        UnavailableError: another trainer's run is at work there; the job waits.
+    """
+    work.mkdir(parents=True, exist_ok=True)
+    with (work / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise UnavailableError(f"another run is at work in {work}; this one waits") from error
+        yield work
 
 
 async def prepare(doors: Doors, section: TrainerSection, request: RetrainRequested, directory: Path) -> step.Run:
     """Make the run's directory, or find it: the spec is written last, and what is there then stays as it is.
 
     Raises:
-        ContractError: the training set lost something.
+        ContractError: the training set lost something, or rule and settings name different base models.
+        UnavailableError: there is no room for a run.
     """
     if (directory / "spec.json").is_file():
         log.info("run %s is taken up again", directory.name)
@@ -110,12 +133,14 @@ async def prepare(doors: Doors, section: TrainerSection, request: RetrainRequest
     dataset.write(inputs / "training.jsonl", await doors.store.samples())
     dataset.write(inputs / "golden.jsonl", await _golden(doors, section))
     rules = rule.read(section.rule)
-    ground = await policy.survey(doors.registry, section.base, rules.adapter, directory)
+    base, base_name = base_of(section, rules)
+    forget.require_room(directory, base, rules)
+    ground = await policy.survey(doors.registry, base, rules.adapter, directory)
     log.info("run %s makes a release of kind %s: %s", directory.name, ground.kind, ground.reason)
     spec = step.RunSpec(
         number=len(await doors.registry.versions()) + 1,
-        base=str(section.base.resolve()),
-        base_name=section.base_name,
+        base=str(base),
+        base_name=base_name,
         incumbent=ground.incumbent,
         previous=ground.previous,
         reason=request.reason,
@@ -124,6 +149,26 @@ async def prepare(doors: Doors, section: TrainerSection, request: RetrainRequest
         base_release=ground.base_release,
     )
     return step.start(directory, spec, rules)
+
+
+def base_of(section: TrainerSection, rules: rule.LineRule) -> tuple[Path, str]:
+    """Which base model is trained, and what is it called? The rule file's, else the setting's.
+
+    Raises:
+        ContractError: the rule's is no directory here, or the settings name another one.
+    """
+    if not rules.model_name_or_path:
+        return section.base.resolve(), section.base_name
+    found = Path(rules.model_name_or_path).resolve()
+    if not found.is_dir():
+        raise ContractError(
+            f"model_name_or_path {rules.model_name_or_path!r} is no directory; fetch the model into one"
+        )
+    if "base" in section.model_fields_set and section.base.resolve() != found:
+        raise ContractError(
+            f"{section.rule} names the base {found}, the settings name {section.base}; keep one of them"
+        )
+    return found, section.base_name if "base_name" in section.model_fields_set else found.name
 
 
 async def let_out(doors: Doors, manifest: Manifest, release: Path) -> None:
@@ -153,7 +198,8 @@ async def release_first(doors: Doors, section: TrainerSection) -> None:
     golden = directory.with_name("first-golden.jsonl")
     golden.parent.mkdir(parents=True, exist_ok=True)
     dataset.write(golden, await _golden(doors, section))
-    paths = {"base": section.base, "golden": golden, "rule": section.rule, "out": directory}
+    base, _ = base_of(section, rule.read(section.rule))
+    paths = {"base": base, "golden": golden, "rule": section.rule, "out": directory}
     arguments = [text for name, path in paths.items() for text in (f"--{name}", str(path.resolve()))]
     code = await _execute([sys.executable, "-m", "trainer.first_release", *arguments], None)
     if code != 0:
@@ -194,6 +240,7 @@ async def _renew(queue: JobQueue, job: Job) -> None:
 
 
 async def _run_step(name: str, current: step.Run) -> None:
+    log.info("run %s, %s", current.directory.name, run.whereabouts(name))
     arguments, environment = run.command(name, current)
     run.check_ended(name, current, await _execute(arguments, environment))
 
@@ -230,13 +277,6 @@ def verdict_of(ended: run.Result) -> RunVerdict:
 
 def _record_verdict(section: TrainerSection, name: str, ended: run.Result) -> None:
     """Keep the gate's decision with its evidence, also of a run that is refused and long forgotten."""
-    verdicts = section.work.resolve() / "verdicts"
+    verdicts = section.work.resolve() / forget.VERDICTS
     verdicts.mkdir(parents=True, exist_ok=True)
     step.write_atomically(verdicts / f"{name}.json", msgspec.json.format(msgspec.json.encode(ended.decision)))
-
-
-def _forget_old_runs(section: TrainerSection) -> None:
-    """Runs hold gigabytes with a real model; what a release was made from is in its manifest."""
-    runs = sorted(section.work.resolve().glob("*/spec.json"), key=lambda path: path.stat().st_mtime)
-    for path in runs[: -section.keep_runs]:
-        shutil.rmtree(path.parent, ignore_errors=True)

@@ -21,7 +21,7 @@ class TrainerSection(Section):
     """What is trained and how. Defaults are the tiny base model and its rule; the real one is two settings away.
 
     `base` is a directory in Hugging Face's format, `rule` a YAML file (`trainer/rule.py`), `work` holds the runs.
-    `golden` is a file of samples to judge by instead of the store's golden set. `keep_runs` finished runs stay on disk.
+    `golden` is a file of samples to judge by instead of the store's golden set. `keep_runs`: see `trainer/forget.py`.
     """
 
     base: Path = HERE / "tiny_qwen3"

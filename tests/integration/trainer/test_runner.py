@@ -1,6 +1,7 @@
 """The runner with real Redis and a real broker: one run at a time, resumed after a kill, published once."""
 
 import asyncio
+import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -248,6 +249,42 @@ def test_two_runs_never_overlap(services_of_test: Services, tmp_path: Path, monk
 
     drive(line, services_of_test, tmp_path, monkeypatch, check)
     assert line.most_at_once == 1
+    assert line.done == list(run.STEPS)[:-1]
+
+
+def test_runs_of_two_jobs_never_overlap(
+    services_of_test: Services, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = FakeLine(gate.Inconclusive(("few",), EVIDENCE), seconds=0.05)
+
+    async def check(there: World) -> None:
+        for name in ("job-1", "job-2"):
+            await there.doors.queue.put(name, request(name))
+        await asyncio.gather(*(runner.serve(there.doors, there.section, name) for name in ("one", "two")))
+        assert (await there.doors.queue.counts()).done == 2
+
+    drive(line, services_of_test, tmp_path, monkeypatch, check)
+    assert line.most_at_once == 1
+    assert sorted(line.done) == sorted(list(run.STEPS)[:-1] * 2)
+
+
+def test_a_job_waits_untried_while_there_is_no_room_for_its_run(
+    services_of_test: Services, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = FakeLine(gate.Inconclusive(("few",), EVIDENCE))
+    usual = shutil.disk_usage(tmp_path)
+
+    async def check(there: World) -> None:
+        await there.doors.queue.put("job-1", request("job-1"))
+        monkeypatch.setattr(shutil, "disk_usage", lambda path: usual._replace(free=1_000_000))
+        (job,) = await there.doors.queue.claim("one", 1, 1000)
+        await runner.attempt(there.doors, there.section, job)
+        assert (line.done, (await there.doors.queue.counts()).waiting) == ([], 1)
+        monkeypatch.setattr(shutil, "disk_usage", lambda path: usual._replace(free=10**12))
+        await runner.serve(there.doors, there.section, "one")
+        assert (await there.doors.queue.counts()).done == 1
+
+    drive(line, services_of_test, tmp_path, monkeypatch, check)
     assert line.done == list(run.STEPS)[:-1]
 
 

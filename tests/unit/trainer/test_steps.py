@@ -138,3 +138,15 @@ def test_of_several_processes_on_a_step_only_the_first_writes(made: step.Run, tm
     assert (tmp_path / "helped-False").exists()
     assert not made.step("freeze").exists()
     assert not (tmp_path / "logs").exists()
+
+
+def test_only_training_is_shared_by_processes_when_a_rule_asks_for_it(made: step.Run) -> None:
+    alone = {name: run.command(name, made)[0][2] for name in run.STEPS}
+    assert alone == {**run.STEPS}
+    shared = step.start(made.directory, made.spec, rule.LineRule(num_processes=4))
+    assert run.command("adapt", shared)[0][2:5] == ["trainer.launch", "4", "trainer.adapt"]
+    assert {name for name in run.STEPS if run.command(name, shared)[0][2] == "trainer.launch"} == {"adapt", "heal"}
+
+
+def test_a_person_is_told_how_far_a_run_is() -> None:
+    assert run.whereabouts("merge") == "step 3 of 11: merge"
