@@ -2,6 +2,7 @@
 
 1. One worker holds the lease `fan-out`; the others stand by.
 2. It reads the stored offsets; those of another broker epoch are void, since a reset broker counts from zero again.
+   A log that begins anew meanwhile is noticed before any of its records is carried, and read from its beginning.
 3. Poll → decode → put jobs (idempotent by sample id) → only then store the offsets. A crash in between repeats puts
    that change nothing. What cannot be decoded goes to the dead-letter topic and is never tried again.
 
@@ -25,6 +26,7 @@ from intentloop.adapters.jobs import JobQueue
 from intentloop.adapters.leases import Lease
 from intentloop.adapters.offset_store import OffsetStore
 from intentloop.adapters.settings import KafkaSection
+from intentloop.errors import FencedError
 from intentloop.facts import DeadLetter, SamplePicked
 
 log = logging.getLogger(__name__)
@@ -63,13 +65,15 @@ class FanOut:
         offsets = await self._offsets.load(epoch)
         if offsets is None:
             log.warning("the broker's log began anew (epoch %s): reading it from its beginning", epoch)
-        reader = await loop.run_in_executor(thread, FactReader, self._kafka, topics.PICKED, offsets or {})
+        reader = await loop.run_in_executor(thread, FactReader, self._kafka, topics.PICKED, offsets or {}, epoch)
         log.info("fan-out reads %s from %s", topics.PICKED.name, offsets or "the beginning")
         try:
             while not stop.is_set() and await lease.hold():
                 records = await loop.run_in_executor(thread, reader.poll, POLL_MS)
                 await self.carry(records)
                 await self._offsets.save(epoch, records)
+        except FencedError as error:
+            log.warning("fan-out starts over: %s", error)
         finally:
             await loop.run_in_executor(thread, reader.close)
 

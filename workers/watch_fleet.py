@@ -75,7 +75,7 @@ class FleetWatcher:
         loop = asyncio.get_running_loop()
         epoch = await loop.run_in_executor(thread, broker_epoch, self._kafka, topics.LABELLED)
         offsets = await self._sources.store.offsets(epoch)
-        reader = await loop.run_in_executor(thread, FactReader, self._kafka, topics.LABELLED, offsets or {})
+        reader = await loop.run_in_executor(thread, FactReader, self._kafka, topics.LABELLED, offsets or {}, epoch)
         log.info("fleets are watched; labels from %s", offsets or "the beginning")
         next_look_s = loop.time()
         try:

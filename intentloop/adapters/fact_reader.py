@@ -10,7 +10,9 @@ from collections.abc import Mapping
 import msgspec
 from kafka import KafkaConsumer, TopicPartition
 
+from intentloop.adapters.broker_epoch import LogIdentity
 from intentloop.adapters.settings import KafkaSection
+from intentloop.errors import FencedError
 from intentloop.topics import Topic
 
 FETCH_WAIT_MS = 50  # how long the broker may hold a fetch back when nothing is there
@@ -31,9 +33,12 @@ class FactReader:
         kafka: Where the broker is.
         topic: Which topic; it must exist.
         offsets: Partition → next offset; a missing partition is read from its beginning.
+        epoch: Of the log that the offsets are of (`broker_epoch`). Records of another one are never handed on; whoever
+            gives none keeps no offsets.
     """
 
-    def __init__(self, kafka: KafkaSection, topic: Topic, offsets: Mapping[int, int]) -> None:
+    def __init__(self, kafka: KafkaSection, topic: Topic, offsets: Mapping[int, int], epoch: str = "") -> None:
+        self._epoch, self._identity = epoch, LogIdentity(kafka, topic)
         self._consumer = KafkaConsumer(
             bootstrap_servers=kafka.bootstrap,
             group_id=None,
@@ -48,8 +53,17 @@ class FactReader:
             self._consumer.seek(partition, offsets.get(partition.partition, 0))
 
     def poll(self, timeout_ms: int) -> list[Record]:
-        """Which records came? Waits up to `timeout_ms` for the first; order holds within a partition."""
+        """Which records came? Waits up to `timeout_ms` for the first; order holds within a partition.
+
+        Raises:
+            FencedError: they are of another log than the offsets.
+            UnavailableError: nobody tells which log they are of.
+        """
         found = self._consumer.poll(timeout_ms=timeout_ms)
+        if found and self._epoch and (now := self._identity.read()) != self._epoch:
+            raise FencedError(
+                f"the log was {self._epoch!r} and is {now!r} now: offsets of one mean nothing in the other"
+            )
         return [
             Record(record.partition, record.offset, record.value) for records in found.values() for record in records
         ]
@@ -57,3 +71,4 @@ class FactReader:
     def close(self) -> None:
         """Close the connections."""
         self._consumer.close()
+        self._identity.close()

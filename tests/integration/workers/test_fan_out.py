@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 
 import msgspec
 import pytest
+from kafka.admin import KafkaAdminClient
 
 from intentloop import topics
 from intentloop.adapters.fact_reader import FactReader, Record
@@ -99,6 +100,23 @@ async def test_offsets_of_another_log_are_void(kafka: KafkaSection, redis_sectio
         await producer.send(topics.PICKED, picked(1).id, picked(1))
         await until(queue, 1)
         assert [job.id for job in await queue.claim("w1", 2, 100)] == [picked(1).id]
+
+
+async def test_a_log_that_begins_anew_under_a_running_fan_out_is_carried_whole(
+    kafka: KafkaSection, redis_section: RedisSection
+) -> None:
+    ensure_topics(kafka, (topics.PICKED, topics.dead(topics.PICKED)))
+    async with carrying(kafka, redis_section) as (queue, producer):
+        for number in range(16):
+            await producer.send(topics.PICKED, picked(number).id, picked(number))
+        await until(queue, 16)
+        admin = KafkaAdminClient(bootstrap_servers=kafka.bootstrap)
+        await asyncio.to_thread(admin.delete_topics, [f"{kafka.prefix}{topics.PICKED.name}"])
+        admin.close()
+        ensure_topics(kafka, (topics.PICKED,))
+        for number in range(100, 180):  # the new log is longer than the offsets of the old one
+            await producer.send(topics.PICKED, picked(number).id, picked(number))
+        await until(queue, 16 + 80)
 
 
 async def test_offsets_go_on_in_the_same_log_and_are_forgotten_in_another(redis_section: RedisSection) -> None:
