@@ -8,7 +8,7 @@ READY    := .venv/.ready
 JOBS     ?= 2
 DEMO     := $(if $(BROKER),--broker $(BROKER)) $(if $(REDIS),--redis $(REDIS)) $(if $(REPORT),--report $(REPORT))
 
-.PHONY: demo test crash check setup unit format clean
+.PHONY: demo test crash search check setup unit format clean
 
 demo: $(READY)
 	$(BIN)/intentloop demo $(DEMO) $(DEMO_ARGS)
@@ -20,6 +20,10 @@ test: check
 # kill -9 and worse at full size: 20 kills, 200,000 events a scenario, both brokers; about half an hour
 crash: $(READY)
 	$(BIN)/python -m tests.crash $(CRASH_ARGS)
+
+# a grid of candidates on the tiny model, as table and picture: layers, healing, quantiser, block, head; var/search
+search: $(READY)
+	$(BIN)/python -m trainer.search var/search $(SEARCH_ARGS)
 
 check: $(READY)
 	$(BIN)/ruff format --check .
