@@ -9,11 +9,12 @@ returns. The others are for comparison and are in `influence_criteria.py`.
 Source: ShortGPT (arXiv 2403.03853), formula 1.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trainer import step
+from trainer import check, step
 
 if TYPE_CHECKING:
     import torch
@@ -26,18 +27,21 @@ NEEDS = ("freeze", "merge")
 Change = Callable[["torch.Tensor"], "torch.Tensor"]  # cosines (1, tokens) -> how much each token was changed
 
 
-def influence(run: step.Run, directory: Path) -> step.Metrics:
+def influence(run: step.Run, directory: Path) -> step.Findings:
     """Measure every block of the merged model; the result is in the manifest's metrics, nothing else is written."""
     from trainer import checkpoint, dataset
 
     model, words = checkpoint.load(run.step("merge")), checkpoint.tokenizer(run.step("merge"))
     samples = dataset.encode(words, dataset.read(run.step("freeze") / "calibration.jsonl"), run.rule.tune.cutoff_len)
     criterion = run.rule.prune.influence_criterion
-    return {
-        "criterion": criterion,
-        "scores": score_blocks(model, samples, criterion),
-        "tokens": sum(len(sample.input_ids) for sample in samples),
-    }
+    scores = score_blocks(model, samples, criterion)
+    tokens = sum(len(sample.input_ids) for sample in samples)
+    checks = (
+        check.at_least("blocks with a score", len(scores), model.config.num_hidden_layers),
+        check.at_most("scores that are not numbers", sum(not math.isfinite(score) for score in scores), 0),
+        check.at_least("calibration tokens", tokens, 1),
+    )
+    return step.Findings({"criterion": criterion, "scores": scores, "tokens": tokens}, checks)
 
 
 def score_blocks(model: Any, samples: Sequence["Encoded"], criterion: "InfluenceCriterion") -> list[float]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from intentloop import gate
-from trainer import device_run, measure, step
+from trainer import check, device_run, measure, step
 from trainer.rule import MeasureRule
 
 NEEDS = ("freeze", "export", "measure")
@@ -18,9 +18,12 @@ DECISION = "decision.json"
 NAME = "gate"
 
 
-def judge(run: step.Run, directory: Path) -> step.Metrics:
+def judge(run: step.Run, directory: Path) -> step.Findings:
     """Judge the candidate that was chosen on dev."""
-    return decide(run, directory, run.step("export") / measure.read_choice(run).candidate.name)
+    metrics = decide(run, directory, run.step("export") / measure.read_choice(run).candidate.name)
+    exported = run.manifest("export")
+    assert exported is not None
+    return step.Findings(metrics, promises(directory, exported.versions["mnn"]))
 
 
 def decide(run: step.Run, directory: Path, artefact: Path) -> step.Metrics:
@@ -43,6 +46,24 @@ def decide(run: step.Run, directory: Path, artefact: Path) -> step.Metrics:
             metrics[f"{name}_accuracy_weak"] = found.measured.accuracy_weak.value
             metrics[f"{name}_stable"] = int(found.stable)
     return metrics
+
+
+def promises(directory: Path, exported_with: str) -> tuple[check.Check, ...]:
+    """What must hold of a judgement: the same engine exported and ran, and both contenders answered the same samples.
+
+    An artefact whose converter and engine differ in age may be fine here and speak garbage on phones (fault M14).
+    """
+    paths = [directory / f"{name}.json" for name in ("candidate", "incumbent")]
+    found = [read_report(path) for path in paths if path.is_file()]
+    asked = [[outcome.sample_id for outcome in report.outcomes] for report in found]
+    engines = {f"MNN {exported_with}", *(report.measured.engine for report in found)}
+    return (
+        check.at_most("engines beside the exporting one", len(engines) - 1, 0),
+        check.at_most(
+            "golden sets beside the candidate's", len({report.measured.dataset_sha256 for report in found}) - 1, 0
+        ),
+        check.at_most("contenders that were asked other samples", sum(ids != asked[0] for ids in asked), 0),
+    )
 
 
 def run_on_device(artefact: Path, data: Path, rule: MeasureRule, target: Path) -> device_run.DeviceReport:

@@ -20,6 +20,16 @@ def generate_keys() -> tuple[str, str]:
     return _text(private.private_bytes_raw()), _text(private.public_key().public_bytes_raw())
 
 
+def public_key(private_key: str) -> str:
+    """Which public key belongs to this private one?
+
+    Raises:
+        ConfigurationError: the key is not base64 of 32 bytes.
+    """
+    key = Ed25519PrivateKey.from_private_bytes(_raw(private_key, "private"))
+    return _text(key.public_key().public_bytes_raw())
+
+
 def sign(manifest: Manifest, private_key: str) -> Manifest:
     """Give the manifest its signature; an earlier one does not matter.
 

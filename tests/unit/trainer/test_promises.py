@@ -1,0 +1,132 @@
+"""What must hold of each step's result: every promise is broken once, and seen."""
+
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+
+from intentloop.adapters import signing
+from intentloop.release import Manifest
+from trainer import check, freeze, judge, publish, rule, step, tiny_corpus
+
+PRIVATE, PUBLIC = signing.generate_keys()
+
+
+def broken(checks: tuple[check.Check, ...]) -> dict[str, float]:
+    return {each.name: each.value for each in checks if not each.holds}
+
+
+def cut() -> dict[str, list[Any]]:
+    return freeze.split(tiny_corpus.samples(3, 200, 0.5), tiny_corpus.samples(8, 40, 0.5), rule.SplitRule(), 1)
+
+
+def test_a_cut_keeps_its_promises() -> None:
+    promises = freeze.promises(cut())
+    assert broken(promises) == {}
+    rarest = {each.name: each for each in promises}["training samples of the rarest class"]
+    assert rarest.value > 1
+
+
+@pytest.mark.parametrize("part", ["validation", "dev", "golden"])
+def test_a_user_or_a_sequence_in_two_parts_is_noticed(part: str) -> None:
+    parts = cut()
+    stranger, copied = parts["train"][0], parts["train"][1]
+    parts[part] = [
+        *parts[part],
+        msgspec.structs.replace(stranger, digest="another"),
+        msgspec.structs.replace(copied, user_id="another"),
+    ]
+    assert broken(freeze.promises(parts)) == {"users in two parts": 1, "sequences in two parts": 1}
+
+
+def test_a_class_with_nothing_to_learn_from_is_noticed() -> None:
+    parts = cut()
+    parts["train"] = [sample for sample in parts["train"] if sample.intent != "场景购物"]
+    assert broken(freeze.promises(parts)) == {"training samples of the rarest class": 0}
+
+
+@pytest.fixture
+def release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv(publish.PRIVATE_KEY, PRIVATE)
+    artefact = tmp_path / "artefact"
+    artefact.mkdir()
+    for name in ("llm.mnn", "llm.mnn.weight"):
+        (artefact / name).write_bytes(name.encode() * 100)
+    manifest = Manifest(
+        version="v2-00000000", previous="", base_model="tiny", prompt_version="p1", engine="none", quantiser="none",
+        layers_dropped=(), files=(), artefact_bytes=0, min_free_bytes=0, measured=None, steps=(), lineage={},
+        reason="test", created_at_ms=1,
+    )  # fmt: skip
+    publish.pack(artefact, tmp_path / "release", manifest)
+    return tmp_path / "release"
+
+
+def test_a_packed_release_can_be_verified(release: Path) -> None:
+    assert broken(publish.promises(release)) == {}
+    assert signing.verify(publish.read_manifest(release), PUBLIC)
+
+
+def flip(release: Path) -> None:
+    content = bytearray((release / "llm.mnn").read_bytes())
+    content[7] ^= 1
+    (release / "llm.mnn").write_bytes(content)
+
+
+def add(release: Path) -> None:
+    (release / "calibration.txt").write_text("text")
+
+
+def forge(release: Path) -> None:
+    forged = msgspec.structs.replace(publish.read_manifest(release), min_free_bytes=1)
+    (release / step.MANIFEST).write_bytes(msgspec.json.encode(forged))
+
+
+@pytest.mark.parametrize(
+    ("damage", "name"),
+    [
+        (flip, "files unlike their size, SHA-256 or MD5"),
+        (add, "files that the manifest does not name"),
+        (forge, "signatures that do not verify"),
+    ],
+)
+def test_a_release_that_a_phone_would_refuse_is_noticed(
+    damage: Callable[[Path], None], name: str, release: Path
+) -> None:
+    damage(release)
+    assert broken(publish.promises(release)) == {name: 1}
+
+
+def told(monkeypatch: pytest.MonkeyPatch, directory: Path, incumbent: dict[str, Any]) -> dict[str, float]:
+    """Judge promises of a candidate and an incumbent that differ in what is given."""
+    usual = {"engine": "MNN 3.6.1", "dataset_sha256": "a", "ids": ("1", "2")}
+    reports = {}
+    for name, values in (("candidate", usual), ("incumbent", usual | incumbent)):
+        (directory / f"{name}.json").touch()
+        measured = SimpleNamespace(engine=values["engine"], dataset_sha256=values["dataset_sha256"])
+        outcomes = [SimpleNamespace(sample_id=each) for each in values["ids"]]
+        reports[name] = SimpleNamespace(measured=measured, outcomes=outcomes)
+    monkeypatch.setattr(judge, "read_report", lambda path: reports[path.stem])
+    return broken(judge.promises(directory, "3.6.1"))
+
+
+@pytest.mark.parametrize(
+    ("other", "name"),
+    [
+        ({"engine": "MNN 3.5.0"}, "engines beside the exporting one"),  # M14
+        ({"dataset_sha256": "b"}, "golden sets beside the candidate's"),
+        ({"ids": ("2", "1")}, "contenders that were asked other samples"),
+    ],
+)
+def test_contenders_that_were_not_asked_the_same_are_noticed(
+    other: dict[str, Any], name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert told(monkeypatch, tmp_path, {}) == {}
+    assert told(monkeypatch, tmp_path, other) == {name: 1}
+
+
+def test_an_artefact_of_another_engines_converter_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told(monkeypatch, tmp_path, {})
+    assert broken(judge.promises(tmp_path, "3.4.0")) == {"engines beside the exporting one": 1}  # M14
