@@ -15,7 +15,7 @@ import msgspec
 from intentloop import prompt
 from intentloop.adapters import signing
 from intentloop.release import Manifest, ReleaseFile, StepRecord
-from trainer import judge, measure, step
+from trainer import check, judge, measure, step
 from trainer.engine import engine_version
 
 NEEDS = ("freeze", "merge", "prune", "heal", "quantise", "export", "measure", "gate")
@@ -23,7 +23,7 @@ RECORDED = ("freeze", "adapt", "merge", "influence", "prune", "heal", "quantise"
 PRIVATE_KEY = "INTENTLOOP_RELEASE__PRIVATE_KEY"
 
 
-def publish(run: step.Run, directory: Path) -> step.Metrics:
+def publish(run: step.Run, directory: Path) -> step.Findings:
     """Write `release/` with its manifest last. The private key comes from the environment and is written nowhere."""
     choice = measure.read_choice(run)
     measured = judge.read_report(run.step("gate") / "candidate.json").measured
@@ -47,7 +47,23 @@ def publish(run: step.Run, directory: Path) -> step.Metrics:
         created_at_ms=run.spec.created_at_ms,
     )
     done = pack(run.step("export") / choice.candidate.name, directory / "release", manifest)
-    return {"version": done.version, "artefact_bytes": done.artefact_bytes}
+    metrics = {"version": done.version, "artefact_bytes": done.artefact_bytes}
+    return step.Findings(metrics, promises(directory / "release"))
+
+
+def promises(release: Path) -> tuple[check.Check, ...]:
+    """What must hold of a release: a phone can verify all that it downloads. Read from disk, as the phone would."""
+    manifest, key = read_manifest(release), os.environ.get(PRIVATE_KEY, "")
+    present = {path.name for path in release.iterdir()} - {step.MANIFEST}
+    unlike = [file.name for file in manifest.files if _file(release / file.name) != file]
+    signed = bool(key) and signing.verify(manifest, signing.public_key(key))
+    return (
+        check.at_most("files unlike their size, SHA-256 or MD5", len(unlike), 0),
+        check.at_most(
+            "files that the manifest does not name", len(present - {file.name for file in manifest.files}), 0
+        ),
+        check.at_most("signatures that do not verify", int(bool(key) and not signed), 0),
+    )
 
 
 def pack(artefact: Path, directory: Path, manifest: Manifest) -> Manifest:
