@@ -5,6 +5,7 @@ into the registry is the runner's work, since only that makes it visible.
 """
 
 import hashlib
+import json
 import os
 import shutil
 from collections.abc import Sequence
@@ -16,7 +17,7 @@ from intentloop import prompt
 from intentloop.adapters import signing
 from intentloop.release import Manifest, ReleaseFile, StepRecord
 from trainer import check, judge, measure, step
-from trainer.engine import engine_version
+from trainer.engine import REUSE, engine_version
 
 NEEDS = ("freeze", "merge", "prune", "heal", "quantise", "export", "measure", "gate")
 RECORDED = ("freeze", "adapt", "merge", "influence", "prune", "heal", "quantise", "export", "measure", "gate")
@@ -26,7 +27,7 @@ PRIVATE_KEY = "INTENTLOOP_RELEASE__PRIVATE_KEY"
 def publish(run: step.Run, directory: Path) -> step.Findings:
     """Write `release/` with its manifest last. The private key comes from the environment and is written nowhere."""
     choice = measure.read_choice(run)
-    measured = judge.read_report(run.step("gate") / "candidate.json").measured
+    report = judge.read_report(run.step("gate") / "candidate.json")
     records = tuple(record(run, name) for name in RECORDED)
     origin = lineage(run)
     manifest = Manifest(
@@ -35,20 +36,22 @@ def publish(run: step.Run, directory: Path) -> step.Findings:
         base_model=run.spec.base_name,
         prompt_version=prompt.VERSION,
         engine=engine_version(),
-        quantiser=f"{choice.candidate.quantiser} w{run.rule.quant.quant_bit} block {choice.candidate.block}",
+        quantiser=_quantiser(choice.candidate),
         layers_dropped=choice.candidate.dropped,
         files=(),
         artefact_bytes=0,
         min_free_bytes=run.rule.min_free_bytes,
-        measured=measured,
+        measured=report.measured,
         steps=records,
         lineage=origin,
         reason=f"{run.spec.reason}; {'; '.join(judge.read_decision(run).reasons)}",
         created_at_ms=run.spec.created_at_ms,
     )
-    done = pack(run.step("export") / choice.candidate.name, directory / "release", manifest)
-    metrics = {"version": done.version, "artefact_bytes": done.artefact_bytes}
-    return step.Findings(metrics, promises(directory / "release"))
+    artefact = run.step("export") / choice.candidate.name
+    done = pack(artefact, directory / "release", manifest, report.prefix.is_safe)
+    return step.Findings(
+        {"version": done.version, "artefact_bytes": done.artefact_bytes}, promises(directory / "release")
+    )
 
 
 def promises(release: Path) -> tuple[check.Check, ...]:
@@ -66,12 +69,18 @@ def promises(release: Path) -> tuple[check.Check, ...]:
     )
 
 
-def pack(artefact: Path, directory: Path, manifest: Manifest) -> Manifest:
-    """Copy the artefact, complete and sign the manifest, and write it last."""
+def pack(artefact: Path, directory: Path, manifest: Manifest, reuse: bool | None = None) -> Manifest:
+    """Copy the artefact, complete and sign the manifest, and write it last.
+
+    Args:
+        reuse: May phones keep the system prompt between answers? None leaves the artefact's configuration as it is.
+    """
     directory.mkdir(parents=True, exist_ok=True)
     names = sorted(path.name for path in artefact.iterdir() if path.is_file() and path.name != step.MANIFEST)
     for name in names:
         shutil.copyfile(artefact / name, directory / name)
+    if reuse is not None:
+        _configure(directory / "config.json", reuse)
     files = tuple(_file(directory / name) for name in names)
     complete = msgspec.structs.replace(
         manifest, files=files, artefact_bytes=sum(file.size_bytes for file in files), signature=""
@@ -121,6 +130,10 @@ def record(run: step.Run, name: str) -> StepRecord:
     found = run.manifest(name)
     assert found is not None
     return StepRecord(name=name, seconds=found.seconds, peak_bytes=found.peak_bytes)
+
+
+def _configure(path: Path, reuse: bool) -> None:
+    path.write_text(json.dumps({**json.loads(path.read_bytes()), REUSE: reuse}, indent=1) + "\n")
 
 
 def _file(path: Path) -> ReleaseFile:
