@@ -112,6 +112,10 @@ def base_sha256(directory: Path) -> str:
     return hashlib.sha256("".join(step.sha256(path) for path in files).encode()).hexdigest()
 
 
+def _quantiser(chosen: Candidate) -> str:
+    return f"{chosen.quantiser} w{chosen.bits} block {chosen.block} head w{chosen.head_bits}"
+
+
 def lineage(run: step.Run) -> dict[str, str]:
     """What was a release made from? Hashes by name."""
     names = {"snapshot": "train", "validation": "validation", "golden": "golden", "calibration": "calibration"}
