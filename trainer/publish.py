@@ -18,6 +18,7 @@ from intentloop.adapters import signing
 from intentloop.release import Manifest, ReleaseFile, StepRecord
 from trainer import check, judge, measure, step
 from trainer.engine import REUSE, engine_version
+from trainer.quantise import Candidate
 
 NEEDS = ("freeze", "merge", "prune", "heal", "quantise", "export", "measure", "gate")
 RECORDED = ("freeze", "adapt", "merge", "influence", "prune", "heal", "quantise", "export", "measure", "gate")
