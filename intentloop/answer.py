@@ -60,9 +60,9 @@ def parse(raw: str, simplify: Callable[[str], str] = str) -> Answer | AnswerFaul
         return AnswerFault("format", "holds U+FFFD: bytes were lost on the way")
     if is_degenerate(text):
         return AnswerFault("degenerate", f"{len(text)} characters of {len(set(text))} kinds")
-    fenced = _FENCE.search(text)
+    fenced = _FENCE.search(text) if "```" in text else None
     inner = fenced.group(1).strip() if fenced else text
-    found = _OBJECT.search(inner)
+    found = _OBJECT.search(inner) if "{" in inner else None
     if found and (inner.startswith("{") or '"intent"' in inner):  # a keyword may hold braces, too
         return _parse_object(found.group(0), simplify)
     return _parse_line(inner, simplify)
@@ -72,7 +72,7 @@ def is_degenerate(text: str) -> bool:
     """Is this the output of a broken model? Nothing at all, or one short unit repeated, such as `!!!!!!!!`."""
     if not text:
         return True
-    return len(text) >= 8 and any(text == (text[:unit] * len(text))[: len(text)] for unit in (1, 2, 3, 4))
+    return len(text) >= 8 and any(text[unit:] == text[:-unit] for unit in (1, 2, 3, 4))
 
 
 def ground(answer: Answer, sequence: str) -> Answer | AnswerFault:

@@ -10,6 +10,7 @@ Not here: detectors of rates (`adapters/fleet_detectors.py`), where counts come 
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Literal
 
 import msgspec
@@ -131,7 +132,12 @@ def category_bucket(read: Sequence[SequenceItem]) -> str:
     One category an inference, since the items of one sequence are no independent draws.
     """
     category = next((item.category for item in reversed(read) if item.category), "")
-    return f"c{label_code(category.partition('.')[0]) % CATEGORY_BUCKETS}" if category else ""
+    return _bucket(category.partition(".")[0]) if category else ""
+
+
+@lru_cache(maxsize=4_096)
+def _bucket(top: str) -> str:
+    return f"c{label_code(top) % CATEGORY_BUCKETS}"
 
 
 def snapshot_baseline(labels: Iterable[SampleLabelled], rule: FleetRule) -> Baseline | None:

@@ -2,6 +2,8 @@
 
 import hashlib
 
+DIGEST_DIGITS = 32  # 128 bits
+
 
 def derived(kind: str, partition: int, offset: int, index: int) -> str:
     """Which id has the `index`-th thing of this kind made from one source record?"""
@@ -10,7 +12,7 @@ def derived(kind: str, partition: int, offset: int, index: int) -> str:
 
 def content_digest(text: str) -> str:
     """Which text is this? 32 hex digits (128 bits) of SHA-256 over its UTF-8 bytes."""
-    return hashlib.sha256(text.encode()).hexdigest()[:32]
+    return hashlib.sha256(text.encode()).hexdigest()[:DIGEST_DIGITS]
 
 
 def bucket(key: str, salt: str) -> float:

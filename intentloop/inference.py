@@ -78,9 +78,10 @@ def judge(event: Inference, ts_ms: int, live: LiveIntent, tops: tuple[int, ...],
     if prompt.digest(sequence) != event.sequence_digest:
         return Verdict(said=None, reasons=(), counts=("digest_mismatches",), live=live, tops=tops)
     said = _read(event.answer, sequence, rule.simplify)
-    read_tops = dict.fromkeys(code_of(item.category.partition(".")[0]) for item in event.read if item.category)
-    novel = bool(tops) and any(code not in tops for code in read_tops)
-    known = (*(code for code in tops if code not in read_tops), *read_tops)[-MAX_TOPS:]
+    categories = dict.fromkeys([item.category for item in event.read if item.category])
+    read_tops = dict.fromkeys([code_of(category.partition(".")[0]) for category in categories])
+    novel = bool(tops) and not read_tops.keys() <= set(tops)
+    known = (*[code for code in tops if code not in read_tops], *read_tops)[-MAX_TOPS:]
     if isinstance(said, AnswerFault):
         reasons = _fault_reasons(said) + _context_reasons(event, live, novel, rule)
         return Verdict(said=said, reasons=reasons, counts=_fault_counts(said, event), live=live, tops=known)

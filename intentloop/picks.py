@@ -89,12 +89,20 @@ def choose(sample_id: str, reasons: Sequence[Reason], spent: int, rule: PickRule
 
 def spent_in(spending: Spending, ts_ms: int) -> int:
     """How much of this hour's budget is gone?"""
-    return dict(spending.hours).get(ts_ms // HOUR_MS, 0)
+    hour = ts_ms // HOUR_MS
+    for at, count in spending.hours:
+        if at == hour:
+            return count
+    return 0
 
 
 def class_spent_in(spending: Spending, ts_ms: int, name: str) -> int:
     """How much of this hour's budget has this class taken?"""
-    return next((count for hour, kind, count in spending.classes if (hour, kind) == (ts_ms // HOUR_MS, name)), 0)
+    hour = ts_ms // HOUR_MS
+    for at, kind, count in spending.classes:
+        if at == hour and kind == name:
+            return count
+    return 0
 
 
 def spend(spending: Spending, ts_ms: int, name: str = "") -> Spending:

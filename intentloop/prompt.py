@@ -5,11 +5,13 @@ Titles are data: nothing in a title can end the turn, open a thought or look lik
 Not here: choosing what goes in (`compress.py`), reading what came out (`answer.py`).
 """
 
+import hashlib
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 
 from intentloop.events import SequenceItem
-from intentloop.ids import content_digest
+from intentloop.ids import DIGEST_DIGITS
 
 VERSION = "p1"
 
@@ -68,19 +70,30 @@ def clean_title(title: str) -> str:
 
 def item_text(item: SequenceItem) -> str:
     """How does one behaviour read? For example `商详页(便携帐篷,¥199,cat:户外.露营.帐篷,66s)`."""
-    parts = [clean_title(item.title)]
-    if item.price_yuan is not None:
-        parts.append(f"¥{item.price_yuan:g}")
-    if item.category:
-        parts.append(f"cat:{clean_title(item.category)}")
-    if item.dwell_s > 0:
-        parts.append(f"{item.dwell_s}s")
-    return f"{_PAGE.get(item.action, '其他')}({','.join(filter(None, parts))})"
+    return _line(item, clean_title(item.title), clean_title(item.category))
+
+
+def _line(item: SequenceItem, title: str, category: str) -> str:
+    price = "" if item.price_yuan is None else _price(item.price_yuan)
+    path = f",cat:{category}" if item.category else ""
+    dwell = f",{item.dwell_s}s" if item.dwell_s > 0 else ""
+    inside = f"{title}{price}{path}{dwell}"
+    return f"{_PAGE.get(item.action, '其他')}({inside if title else inside[1:]})"
+
+
+@lru_cache(maxsize=4_096)
+def _price(yuan: float) -> str:
+    return f",¥{yuan:g}"
 
 
 def sequence_text(items: Sequence[SequenceItem]) -> str:
     """How does a whole sequence read? Oldest behaviour first."""
-    return HEAD + ARROW.join(item_text(item) for item in items)
+    texts = [item.title for item in items] + [item.category for item in items]
+    if _TOUCHED.search("".join(texts)) is None and max(map(len, texts), default=0) <= MAX_TITLE_CHARS:
+        lines = [_line(item, item.title, item.category) for item in items]  # nothing to clean, as in nearly all
+    else:
+        lines = [item_text(item) for item in items]
+    return HEAD + ARROW.join(lines)
 
 
 def render(sequence: str, system: str = SYSTEM) -> str:
@@ -88,7 +101,10 @@ def render(sequence: str, system: str = SYSTEM) -> str:
 
     Source: the chat template of Qwen/Qwen3-0.6B with `enable_thinking=False`; a test holds the two byte-equal.
     """
-    return f"{opening(system)}{sequence}<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
+    return opening(system) + sequence + _CLOSING
+
+
+_CLOSING = "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
 
 
 def opening(system: str = SYSTEM) -> str:
@@ -103,4 +119,11 @@ def answer_text(intent: str, keywords: Sequence[str]) -> str:
 
 def digest(sequence: str, system: str = SYSTEM) -> str:
     """Which prompt was this? Content digest of the rendered bytes; equal on phone and server or something is wrong."""
-    return content_digest(render(sequence, system))
+    begun = _digest_of_opening(system).copy()  # what all prompts begin with is digested once
+    begun.update((sequence + _CLOSING).encode())
+    return begun.hexdigest()[:DIGEST_DIGITS]
+
+
+@lru_cache(maxsize=16)
+def _digest_of_opening(system: str) -> "hashlib._Hash":
+    return hashlib.sha256(opening(system).encode())

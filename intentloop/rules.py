@@ -7,7 +7,6 @@ Source: the decision guide in the published system prompt (`prompt.SYSTEM`, 判�
 stray item does not hide an intent.
 """
 
-from collections import Counter
 from collections.abc import Sequence
 
 import msgspec
@@ -41,16 +40,26 @@ def classify(items: Sequence[SequenceItem], rule: IntentRule) -> RuledIntent:
     items, seen `hesitate_items` times or more. Then a scene: one top category with at least `scene_share` of the items
     across `scene_middles` subcategories.
     """
-    goods = dict.fromkeys((item.title, item.category) for item in items if "." in item.category)
-    paths = [tuple(category.split(".")) for _, category in goods]
-    if not paths:
+    goods = dict.fromkeys([(item.title, item.category) for item in items if "." in item.category])
+    if not goods:
         return RuledIntent("闲逛")
-    leaf, leaf_count = Counter(paths).most_common(1)[0]
-    if leaf_count >= rule.hesitate_items and leaf_count / len(paths) >= rule.hesitate_share:
-        return RuledIntent("比价犹豫", tuple(reversed(leaf))[: rule.max_keywords])
-    top, top_count = Counter(path[0] for path in paths).most_common(1)[0]
+    categories = [category for _, category in goods]
+    leaf, leaf_count = _commonest(categories)
+    if leaf_count >= rule.hesitate_items and leaf_count / len(categories) >= rule.hesitate_share:
+        return RuledIntent("比价犹豫", tuple(reversed(leaf.split(".")))[: rule.max_keywords])
+    paths = [category.split(".") for category in categories]
+    top, top_count = _commonest([path[0] for path in paths])
     inside = [path for path in paths if path[0] == top]
     if top_count / len(paths) >= rule.scene_share and len({path[1] for path in inside}) >= rule.scene_middles:
         leaves = dict.fromkeys(path[-1] for path in inside)
         return RuledIntent("场景购物", (top, *leaves)[: rule.max_keywords])
     return RuledIntent("闲逛")
+
+
+def _commonest(names: Sequence[str]) -> tuple[str, int]:
+    """Which name occurs most often, the first of them, and how often? `Counter` costs twice as much on a dozen."""
+    counts: dict[str, int] = {}
+    for name in names:
+        counts[name] = counts.get(name, 0) + 1
+    first = max(counts, key=counts.__getitem__)
+    return first, counts[first]

@@ -16,7 +16,7 @@ from intentloop.picks import Spending
 from intentloop.refusal import Source
 from intentloop.window import LiveIntent, UserState
 
-_NOTHING = Facts(None, (), (), ())
+NOTHING = Facts(None, (), (), ())
 
 
 class Owned(NamedTuple):
@@ -109,7 +109,7 @@ class CompiledWay:
         """What does the next envelope give rise to?"""
         self._number += 1
         if not self._walked.is_notable(self._number):
-            return _NOTHING
+            return NOTHING
         live, tops = self._tails.get(owned.key) or self._read(self._walked.tails[owned.key])
         findings = Findings(owned.envelope, source, Memory(live, tops, self.spending), self._rule, self.counts)
         self._walked.tell(self._number, findings)

@@ -21,7 +21,7 @@ from intentloop.fold import FoldRule
 from intentloop.picks import Spending
 from intentloop.refusal import WHOLE, Source, dead_letter
 from intentloop.topics import DRIFTED, PICKED, TELEMETRY, TRIGGERED, Topic, dead
-from streams.fold_partition import CompiledWay, Owned, PlainWay, Walk, Way
+from streams.fold_partition import NOTHING, CompiledWay, Owned, PlainWay, Walk, Way
 
 DEAD = dead(TELEMETRY)
 MAX_FACT_BYTES = MAX_REQUEST_BYTES - 4_096  # room for the key and Kafka's own framing
@@ -127,7 +127,8 @@ def _fold_partition(
             outputs.append(_refused(source, reason, record.value))
             continue
         facts = way.fold(_owned(record, envelope, context.keys), source)
-        outputs.extend(_sendable(source, output) for output in _outputs(facts, envelope.user_id))
+        if facts is not NOTHING:
+            outputs.extend([_sendable(source, output) for output in _outputs(facts, envelope.user_id)])
     way.counts["records"] = len(decoded)
     packed = way.packed()
     if way.spending is not before:

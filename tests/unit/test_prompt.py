@@ -1,6 +1,7 @@
 """The template: same bytes everywhere, and no title that can break out of it."""
 
 import json
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -71,3 +72,28 @@ def test_real_titles_that_break_naive_formats_stay_data() -> None:
     for title in titles:
         text = prompt.sequence_text((SequenceItem(action="item_view", title=title), TENT))
         assert text.split(" → ")[1] == prompt.item_text(TENT)
+
+
+@given(
+    st.lists(
+        st.builds(
+            SequenceItem,
+            action=st.sampled_from(["search", "cart", "other"]),
+            title=st.one_of(st.text(max_size=60), st.just("便携帐篷")),
+            category=st.one_of(st.just(""), st.just("户外.露营"), st.text(max_size=60)),
+            price_yuan=st.sampled_from([None, 0.0, 19.9, 1e7]),
+            dwell_s=st.integers(0, 99),
+        ),
+        max_size=4,
+    )
+)
+def test_a_sequence_reads_as_its_items_do_and_its_digest_is_that_of_the_whole_prompt(items: list[SequenceItem]) -> None:
+    text = prompt.sequence_text(items)
+    assert text == "【行为序列】" + " → ".join(prompt.item_text(item) for item in items)
+    assert prompt.digest(text) == sha256(prompt.render(text).encode()).hexdigest()[:32]
+
+
+def test_an_item_without_a_title_begins_with_what_it_has() -> None:
+    assert prompt.item_text(SequenceItem(action="search", title=" \t", price_yuan=5.0)) == "搜索(¥5)"
+    assert prompt.item_text(SequenceItem(action="search")) == "搜索()"
+    assert prompt.item_text(SequenceItem(action="cart", title=",", dwell_s=3)) == "加购(,,3s)"
