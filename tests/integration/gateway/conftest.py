@@ -60,7 +60,7 @@ def end_of_gateway(kafka: KafkaSection, redis: RedisSection, directory: Path) ->
     """Exit status and log of a gateway that must end by itself, whether or not it ever answered."""
     process, log = start_gateway(kafka, redis, directory, embedded.free_port())
     try:
-        status = process.wait(30)
+        status = process.wait(120)
     finally:
         embedded.stop(process)
     return status, log.read_text()
@@ -116,14 +116,14 @@ def answers(client: httpx.Client) -> bool:
         return False
 
 
-def wait_for(condition: Callable[[], bool], reason: str, timeout_s: float = 30.0) -> None:
+def wait_for(condition: Callable[[], bool], reason: str, timeout_s: float = 120.0) -> None:
     deadline = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline, reason
         time.sleep(0.1)
 
 
-def stored(kafka: KafkaSection, topic: Topic, expected: int, timeout_s: float = 15.0) -> list[tuple[str, Any]]:
+def stored(kafka: KafkaSection, topic: Topic, expected: int, timeout_s: float = 120.0) -> list[tuple[str, Any]]:
     """Everything on the topic: key and decoded value. Waits for `expected` messages, then for half a second more."""
     consumer = Consumer(
         {"bootstrap.servers": kafka.bootstrap, "group.id": f"{kafka.prefix}look", "enable.auto.commit": False}

@@ -60,7 +60,7 @@ def test_a_broker_that_is_killed_and_comes_back_has_every_acknowledged_batch(
         wait_for(lambda: len(phone.acknowledged) >= 50, "batches are not taken")
         for child in psutil.Process(brokers[0].pid).children(recursive=True):
             child.kill()
-        brokers[0].wait(20)
+        brokers[0].wait(120)
         wait_for(lambda: 503 in phone.statuses, "a dead broker went unnoticed")
         before = len(phone.acknowledged)
         brokers.append(start_apache_kafka(kafka_port, tmp_path / "kafka", tmp_path / "kafka.log"))

@@ -69,12 +69,12 @@ class Listener:
     def tp(self, partition: int) -> TP:
         return TP(self.app.source_topic, partition)
 
-    async def until_applied(self, wanted: dict[int, int], timeout_s: float = 40) -> None:
+    async def until_applied(self, wanted: dict[int, int], timeout_s: float = 120.0) -> None:
         async with asyncio.timeout(timeout_s):
             while self.applied != wanted:
                 await asyncio.sleep(0.05)
 
-    async def until_taken(self, count: int, timeout_s: float = 40) -> None:
+    async def until_taken(self, count: int, timeout_s: float = 120.0) -> None:
         async with asyncio.timeout(timeout_s):
             while len(self.taken) < count:
                 await asyncio.sleep(0.05)

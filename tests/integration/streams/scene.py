@@ -35,7 +35,7 @@ class Scene:
     def log(self, number: int) -> str:
         return (self.directory / f"worker{number}.log").read_text()
 
-    async def shared_out(self, each: int, timeout_s: float = 30) -> None:
+    async def shared_out(self, each: int, timeout_s: float = 120.0) -> None:
         """Until every worker has been given that many partitions."""
         async with asyncio.timeout(timeout_s):
             while any(self.partitions(number) != each for number in range(len(self.workers))):
@@ -48,7 +48,7 @@ class Scene:
     async def truth(self) -> world.Truth:
         return world.replay(await world.read_records(self.kafka, self.source), self.keys)
 
-    async def applied(self, truth: world.Truth, timeout_s: float = 45) -> None:
+    async def applied(self, truth: world.Truth, timeout_s: float = 120.0) -> None:
         async with asyncio.timeout(timeout_s):
             while await world.watermarks(self.redis, self.keys, truth.watermarks) != truth.watermarks:
                 assert self.workers[-1].poll() is None, self.log(len(self.workers) - 1)
@@ -77,7 +77,7 @@ def envelopes(count: int, seed: int = 3) -> Iterator[tuple[str, bytes | None]]:
         yield envelope.user_id, encode(envelope)
 
 
-async def wait_exit(worker: subprocess.Popen[bytes], timeout_s: float = 30) -> int:
+async def wait_exit(worker: subprocess.Popen[bytes], timeout_s: float = 120.0) -> int:
     return await asyncio.wait_for(asyncio.to_thread(worker.wait), timeout_s)
 
 

@@ -30,7 +30,7 @@ from tests.unit.streams.test_fold_records import record
 ONE_PARTITION = tuple(msgspec.structs.replace(one, partitions=1) if one is TELEMETRY else one for one in ALL)
 
 
-async def until(scene: Scene, port: int, status: int, timeout_s: float = 30) -> bytes:
+async def until(scene: Scene, port: int, status: int, timeout_s: float = 120.0) -> bytes:
     """Until `/health` says so; returns what it says."""
     async with asyncio.timeout(timeout_s):
         while True:

@@ -68,7 +68,7 @@ def killed_run(
     dataset.write(directory / "inputs" / "golden.jsonl", dataset.read(golden_file))
     run = step.start(directory, _spec(first), _small_rule())
     process = subprocess.Popen(_command("trainer.run", [str(directory)]), env=_environment(release_keys))
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 120
     while not run.step("adapt").exists() and time.monotonic() < deadline:
         time.sleep(0.05)
     os.kill(process.pid, signal.SIGKILL)

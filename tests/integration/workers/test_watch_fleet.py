@@ -224,7 +224,7 @@ async def test_faults_that_the_streams_counted_are_noticed_by_the_running_part(
         await here.producer.send(topics.LABELLED, "s", labelled(1, sample=sample))
         await here.producer.send_bytes(topics.LABELLED, "s", b"not a label")
         await stream(0, *["比价犹豫|帐篷"] * 2_000)
-        stop, deadline = asyncio.Event(), time.monotonic() + 30
+        stop, deadline = asyncio.Event(), time.monotonic() + 120
         running = asyncio.create_task(
             FleetWatcher(kafka, sources, RULE).run(Lease(redis, keys.lease("fleet"), "w1", 4_000), 0.05, stop)
         )
