@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from intentloop import prompt
 from intentloop.errors import ContractError
 
-ADAPTER = "lora.mnn"  # beside a base's files: the base is loaded, and the adapter answers
+ADAPTER = "lora.mnn"  # beside a base's files: a graph of base and adapter that computes with the base's weight file
 REUSE = "reuse_opening"  # of `config.json`: is the system prompt kept between answers?
 
 _CLEARED = {"history_tokens": [], "output_tokens": [], "generate_str": ""}
@@ -76,17 +76,15 @@ class Engine:
         if not path.is_file():
             raise ContractError(f"{path} does not exist; an artefact of the export step is needed")
         if reuse is None:
-            reuse = json.loads(path.read_bytes()).get(REUSE, False) is True
+            asked = json.loads(path.read_bytes()).get(REUSE, False) is True
+            reuse = asked and not (directory / ADAPTER).is_file()  # it was proved for the base alone
         started = time.perf_counter()
         self._model = llm.create(str(path))
         settings = {**CONFIGURATION, "thread_num": threads, "reuse_kv": reuse}
+        if (directory / ADAPTER).is_file():  # not create_lora(): on all but the smallest models it corrupts memory
+            settings["llm_model"] = ADAPTER
         self._model.set_config(settings)
         self._model.load()
-        self._base = self._model  # must outlive an adapter, which computes with its weights
-        if (directory / ADAPTER).is_file():
-            self._model = llm.Llm(self._base._c_obj.create_lora(ADAPTER))
-            self._model.set_config(settings)
-            self._model.load()
         self._opening = self.tokens(prompt.opening()) if reuse else []
         self._is_kept = False
         if reuse:

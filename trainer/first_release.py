@@ -34,9 +34,9 @@ def first_release(base: Path, directory: Path, golden: Path, rules: rule.LineRul
     artefact = _export(base, directory / "artefact", rules)
     exported = StepRecord(name="export", seconds=_since(started), peak_bytes=step.peak_bytes())
     started = time.monotonic()
-    measured = None
+    report = None
     if golden.stat().st_size:
-        measured = judge.run_on_device(artefact, golden, rules.measure, directory / "report.json").measured
+        report = judge.run_on_device(artefact, golden, rules.measure, directory / "report.json")
     steps = (exported, StepRecord(name="measure", seconds=_since(started), peak_bytes=step.peak_bytes()))
     block = rules.quant.quant_blocks[0]
     lineage = {"base": publish.base_sha256(base), "prompt": prompt.digest(""), "quantiser": f"rtn {block}"}
@@ -51,13 +51,13 @@ def first_release(base: Path, directory: Path, golden: Path, rules: rule.LineRul
         files=(),
         artefact_bytes=0,
         min_free_bytes=rules.min_free_bytes,
-        measured=measured,
-        steps=steps if measured else steps[:1],
+        measured=report.measured if report else None,
+        steps=steps if report else steps[:1],
         lineage=lineage,
         reason="first release: the base model, not trained",
         created_at_ms=created_at_ms,
     )
-    return publish.pack(artefact, directory / "release", manifest)
+    return publish.pack(artefact, directory / "release", manifest, report.prefix.is_safe if report else None)
 
 
 def _export(base: Path, artefact: Path, rules: rule.LineRule) -> Path:

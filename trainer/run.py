@@ -89,12 +89,18 @@ def _first_open(run: step.Run, steps: Mapping[str, str], gate_name: str) -> str 
 
 def result(run: step.Run) -> Result:
     """What came of a run that is at its end?"""
-    adapter = run.spec.kind == "adapter" and not adapter_judge.falls_back(run)
-    decision = judge.read_decision(run, adapter_judge.NAME if adapter else judge.NAME)
+    name = gate_name(run)
+    decision = judge.read_decision(run, name)
     if not isinstance(decision, gate.Release):
         return Result(decision, None, None)
-    release = run.step(adapter_publish.NAME if adapter else "publish") / "release"
+    release = run.step("publish" if name == judge.NAME else adapter_publish.NAME) / "release"
     return Result(decision, release, publish.read_manifest(release))
+
+
+def gate_name(run: step.Run) -> str:
+    """Which gate decided a run that is at its end?"""
+    adapter = run.spec.kind == "adapter" and not adapter_judge.falls_back(run)
+    return adapter_judge.NAME if adapter else judge.NAME
 
 
 def needs(name: str) -> tuple[str, ...]:

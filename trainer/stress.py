@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 import psutil
 
-from intentloop.trend import Trend, Verdict, trend, verdict
+from intentloop.trend import BLOCKS, Trend, Verdict, trend, verdict
 from trainer import dataset, step
 from trainer.engine import Engine
 
@@ -89,7 +89,7 @@ def summary(speeds: Sequence[float], resident: Sequence[int], counted: Stress) -
     slowdown, memory = trend([1 - speed for speed in speeds]), trend(resident)
     if slowdown is None or memory is None:
         return counted
-    per_thousand = 1000 / len(resident)
+    per_thousand = _per_thousand(memory)
     return msgspec.structs.replace(
         counted,
         slowdown=slowdown,
@@ -103,7 +103,12 @@ def summary(speeds: Sequence[float], resident: Sequence[int], counted: Stress) -
 
 def growth_per_thousand(found: Stress) -> float | None:
     """By how many bytes does memory grow for each 1,000 answers? None where that is not known."""
-    return None if found.memory is None else found.memory.change * 1000 / found.memory.runs
+    return None if found.memory is None else found.memory.change * _per_thousand(found.memory)
+
+
+def _per_thousand(found: Trend) -> float:
+    """A line goes from the middle of the first block to that of the last, a block less than all runs."""
+    return 1000 / (found.runs * (1 - 1 / BLOCKS))
 
 
 def _kept(count: int) -> list[int]:

@@ -1,4 +1,4 @@
-"""What can a person ask of the system? `intentloop demo | replay | up | status | topics | annotate | calibrate`."""
+"""What can a person ask of the system? `intentloop demo | replay | report | ablate | up | status | …`."""
 
 import os
 import sys
@@ -22,6 +22,18 @@ def demo(context: typer.Context) -> None:
 def replay(context: typer.Context) -> None:
     """Feed real data through the running system instead of simulated shoppers."""
     _become("demo.replay", context.args)
+
+
+@app.command(context_settings=_PASS_ON, add_help_option=False)
+def report(context: typer.Context) -> None:
+    """Compare a run's model with releases and with what phones report; report.html in the run's directory."""
+    _become("trainer.report", context.args)
+
+
+@app.command(context_settings=_PASS_ON, add_help_option=False)
+def ablate(context: typer.Context) -> None:
+    """Say what each part of the prompt is worth: accuracy, tokens and time without it."""
+    _become("trainer.ablate", context.args)
 
 
 app.command("up")(up.up)

@@ -1,0 +1,194 @@
+"""How does this candidate compare with the incumbent, with earlier releases, and with what phones report?
+
+Every run leaves `report.json` and `report.html` in its directory: the fifteen indicators of each version, by prompt
+length and under stress, reuse of the system prompt, accuracy with its interval, and one row for each phone model that
+reported a version. Nothing is measured here. By hand: `intentloop report`, or `python -m trainer.report --help`.
+"""
+
+import argparse
+import logging
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from intentloop import sketch
+from intentloop.adapters.settings import KafkaSection, ProcessSettings
+from intentloop.errors import ContractError
+from intentloop.indicators import INDICATORS, Indicator
+from intentloop.phone_speed import PhoneTable
+from intentloop.release import Interval, StepRecord
+from trainer import judge, phones, run, step
+from trainer.device_run import DeviceReport
+from trainer.indicator_buckets import Bucket
+from trainer.prefix_reuse import PrefixReuse
+from trainer.settings import TrainerSection
+from trainer.stress import Stress
+
+EARLIER = 10  # releases before the incumbent that a report compares with
+HERE = "this machine"
+
+log = logging.getLogger("trainer")
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """One version somewhere. `where` is this machine or a phone model; `values` has what is known of each indicator."""
+
+    version: str
+    role: str
+    where: str
+    samples: int
+    values: dict[str, float | None]
+    accuracy: Interval | None = None
+
+
+class Detail(msgspec.Struct, frozen=True, kw_only=True):
+    """What of one version does not fit into a row."""
+
+    version: str
+    engine: str
+    buckets: tuple[Bucket, ...]
+    stress: Stress
+    prefix: PrefixReuse
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """All that a run has to tell. Rows: candidate, incumbent, earlier releases, then phones."""
+
+    run: str
+    decision: str
+    reasons: tuple[str, ...]
+    indicators: tuple[Indicator, ...]
+    rows: tuple[Row, ...]
+    details: tuple[Detail, ...]
+    steps: tuple[StepRecord, ...]
+    phones_odd: int = 0
+    phones_resent: int = 0
+
+
+class ReportSettings(ProcessSettings):
+    """Where runs lie and where phones' telemetry is read."""
+
+    kafka: KafkaSection = KafkaSection()
+    trainer: TrainerSection = TrainerSection()
+
+
+def write(current: step.Run, history: Path, table: PhoneTable) -> Report:
+    """Write the report of a run that is at its end; a release's is kept in `history` for those that come after."""
+    from trainer import report_page
+
+    found = gather(current, history, table)
+    content = msgspec.json.format(msgspec.json.encode(found))
+    step.write_atomically(current.directory / "report.json", content)
+    step.write_atomically(current.directory / "report.html", report_page.render(found).encode())
+    if run.result(current).release is not None:
+        history.mkdir(parents=True, exist_ok=True)
+        step.write_atomically(history / f"{found.rows[0].version}.json", content)
+    return found
+
+
+def gather(current: step.Run, history: Path, table: PhoneTable) -> Report:
+    """Put together what was measured in this run, before it, and on phones."""
+    ended = run.result(current)
+    own = _measured(current, ended.manifest.version if ended.manifest else "candidate")
+    known = {version for version, _, _ in own}
+    rows = (
+        *(_row(*one) for one in own),
+        *_earlier(history, known),
+        *_from_phones(table),
+    )
+    return Report(
+        run=current.directory.name,
+        decision=type(ended.decision).__name__,
+        reasons=ended.decision.reasons,
+        indicators=INDICATORS,
+        rows=rows,
+        details=tuple(_detail(version, found) for version, _, found in own),
+        steps=tuple(_steps(current)),
+        phones_odd=sum(row.odd for row in table.rows),
+        phones_resent=table.resent,
+    )
+
+
+def _measured(current: step.Run, version: str) -> list[tuple[str, str, DeviceReport]]:
+    directory = current.step(run.gate_name(current))
+    names = ((version, "candidate"), (current.spec.previous, "incumbent"))
+    return [
+        (name, role, judge.read_report(directory / f"{role}.json"))
+        for name, role in names
+        if (directory / f"{role}.json").is_file()
+    ]
+
+
+def _row(version: str, role: str, found: DeviceReport) -> Row:
+    return Row(
+        version=version,
+        role=role,
+        where=HERE,
+        samples=len(found.outcomes),
+        values=found.indicators,
+        accuracy=found.measured.accuracy_all,
+    )
+
+
+def _earlier(history: Path, known: set[str]) -> Iterator[Row]:
+    """The newest releases' own rows, from their reports; measured then, perhaps on another machine."""
+    files = sorted(history.glob("*.json"), key=lambda path: path.stat().st_mtime, reverse=True)
+    files = [path for path in files if path.stem not in known][:EARLIER]
+    for path in files:
+        first = msgspec.json.decode(path.read_bytes(), type=Report).rows[0]
+        yield msgspec.structs.replace(first, role="earlier")
+
+
+def _from_phones(table: PhoneTable) -> Iterator[Row]:
+    for row in sorted(table.rows, key=lambda row: (row.version, row.device_model)):
+        values = {name: sketch.quantile(counts, 0.5) for name, counts in row.sketches.items()}
+        where = row.device_model or "unnamed phone"
+        yield Row(version=row.version, role="phones", where=where, samples=row.inferences, values=values)
+
+
+def _detail(version: str, found: DeviceReport) -> Detail:
+    return Detail(
+        version=version,
+        engine=found.measured.engine,
+        buckets=found.buckets,
+        stress=found.stress,
+        prefix=found.prefix,
+    )
+
+
+def _steps(current: step.Run) -> Iterator[StepRecord]:
+    for name in run.MODULES:
+        manifest = current.manifest(name)
+        if manifest is not None:
+            yield StepRecord(name=name, seconds=manifest.seconds, peak_bytes=manifest.peak_bytes)
+
+
+def _newest(work: Path) -> Path:
+    runs = [path.parent for path in work.glob("*/spec.json")]
+    ended = [path for path in runs if run.next_step(step.Run(path)) is None]
+    if not ended:
+        raise ContractError(f"no run under {work} is at its end; name one that is, or wait for the trainer")
+    return max(ended, key=lambda path: path.stat().st_mtime)
+
+
+def main() -> None:
+    """Write the report of a run, after reading on in the phones' telemetry."""
+    step.prepare_process()
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    settings = ReportSettings()
+    parser = argparse.ArgumentParser(prog="intentloop report", description="Compare a run with releases and phones.")
+    parser.add_argument("run", type=Path, nargs="?", help="a run's directory; the newest if none is named")
+    parser.add_argument("--phones-s", type=float, default=20.0, help="read telemetry so long at most; 0 reads none")
+    options = parser.parse_args()
+    work = settings.trainer.work.resolve()
+    kept = work / "phones.json"
+    known = phones.collect(settings.kafka, kept, options.phones_s) if options.phones_s else phones.read(kept)
+    directory = options.run or _newest(work)
+    found = write(step.Run(directory), work / "reports", known.table)
+    log.info("%s: %d rows; see %s", found.decision, len(found.rows), os.path.relpath(directory / "report.html"))
+
+
+if __name__ == "__main__":
+    main()
