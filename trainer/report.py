@@ -173,6 +173,19 @@ def _newest(work: Path) -> Path:
     return max(ended, key=lambda path: path.stat().st_mtime)
 
 
+def _phones(kafka: KafkaSection, kept: Path, budget_s: float) -> phones.Collected:
+    """What phones said, as far as the broker can be read now; a report does not wait for one that is away."""
+    if not budget_s:
+        return phones.read(kept)
+    try:
+        return phones.collect(kafka, kept, budget_s)
+    except (RuntimeError, OSError) as error:  # those of Kafka's client among them
+        log.warning(
+            "phones' telemetry at %s cannot be read (%s); the report has what was known", kafka.bootstrap, error
+        )
+        return phones.read(kept)
+
+
 def main() -> None:
     """Write the report of a run, after reading on in the phones' telemetry."""
     step.prepare_process()
@@ -182,10 +195,9 @@ def main() -> None:
     parser.add_argument("run", type=Path, nargs="?", help="a run's directory; the newest if none is named")
     parser.add_argument("--phones-s", type=float, default=20.0, help="read telemetry so long at most; 0 reads none")
     options = parser.parse_args()
-    work = settings.trainer.work.resolve()
-    kept = work / "phones.json"
-    known = phones.collect(settings.kafka, kept, options.phones_s) if options.phones_s else phones.read(kept)
-    directory = options.run or _newest(work)
+    directory = (options.run or _newest(settings.trainer.work)).resolve()
+    work = directory.parent
+    known = _phones(settings.kafka, work / "phones.json", options.phones_s)
     found = write(step.Run(directory), work / "reports", known.table)
     log.info("%s: %d rows; see %s", found.decision, len(found.rows), os.path.relpath(directory / "report.html"))
 

@@ -151,8 +151,12 @@ def run_line(run: step.Run) -> Result:
 def main() -> None:
     """Do the run that the command line names and say what came of it."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
-    ended = run_line(step.Run(Path(sys.argv[1])))
+    current = step.Run(Path(sys.argv[1]))
+    ended = run_line(current)
     log.info("%s: %s", type(ended.decision).__name__, "; ".join(ended.decision.reasons))
+    if (current.step(gate_name(current)) / "candidate.json").is_file():
+        report = [sys.executable, "-m", "trainer.report", str(current.directory), "--phones-s", "0"]
+        subprocess.run(report, check=True)
 
 
 if __name__ == "__main__":

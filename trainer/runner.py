@@ -98,6 +98,7 @@ async def do_alone(doors: Doors, section: TrainerSection, request: RetrainReques
     if ended.release is not None and ended.manifest is not None:
         await let_out(doors, ended.manifest, ended.release)
         await doors.store.mark_used(ids, ended.manifest.version)
+    await _report(current)
     forget.forget(section.work.resolve(), section.keep_runs)
 
 
@@ -273,6 +274,15 @@ def verdict_of(ended: run.Result) -> RunVerdict:
         judged_at_ms=now_ms(),
         release=ended.manifest.version if ended.manifest else "",
     )
+
+
+async def _report(current: step.Run) -> None:
+    """Leave the run's report, with what phones said meanwhile; one that fails stops nothing."""
+    if not (current.step(run.gate_name(current)) / "candidate.json").is_file():
+        return  # refused on dev: nothing to compare
+    code = await _execute([sys.executable, "-m", "trainer.report", str(current.directory)], None)
+    if code != 0:
+        log.warning("no report of run %s (%d); `intentloop report` tries again", current.directory.name, code)
 
 
 def _record_verdict(section: TrainerSection, name: str, ended: run.Result) -> None:
