@@ -93,6 +93,17 @@ class TelemetryProducer:
             self._loop.call_later(_POLL_S, self._poll)
         return await future
 
+    def ailment(self, topic: Topic) -> str:
+        """Why can this topic not be written? Empty if it can. Blocks up to two seconds; call it in a thread."""
+        if self._producer is None:
+            return "the producer is not started"
+        name = f"{self._kafka.prefix}{topic.name}"
+        try:
+            found = self._producer.list_topics(name, timeout=2.0).topics[name]
+        except KafkaException as error:
+            return f"Kafka at {self._kafka.bootstrap} does not answer: {error}"
+        return "" if len(found.partitions) == topic.partitions else f"topic {name} is not ready: {found.error}"
+
     def _poll(self) -> None:
         """Settle what was delivered; callbacks run in here, and so in the event loop's own thread."""
         if self._producer is None or self._loop is None:
