@@ -31,7 +31,8 @@ class DeviceReport(msgspec.Struct, frozen=True, kw_only=True):
     """One artefact on one dataset: each sample's outcome, the summary, and all that `intentloop.indicators` names.
 
     `indicators` has a value for each name, None where only a phone can measure it. `stable`: the engine said the same
-    when it was asked again, many answers later.
+    when it was asked again, many answers later. `thinking` answers hold the markup of thinking (fault M08), `unended`
+    ones were cut at the limit (fault M09).
     """
 
     outcomes: tuple[Outcome, ...]
@@ -41,6 +42,8 @@ class DeviceReport(msgspec.Struct, frozen=True, kw_only=True):
     stress: Stress
     prefix: PrefixReuse
     stable: bool
+    thinking: int = 0
+    unended: int = 0
 
 
 def report(artefact: Path, data: Path, rule: MeasureRule) -> DeviceReport:
@@ -67,6 +70,8 @@ def report(artefact: Path, data: Path, rule: MeasureRule) -> DeviceReport:
         buckets=found,
         stress=stressed,
         stable=stressed.changed_answers == 0,
+        thinking=sum("think" in reply.text for reply in replies),
+        unended=sum(reply.output_tokens >= rule.max_tokens for reply in replies),
         prefix=prefix_reuse.compare(artefact, prompts[: rule.stability_runs], rule),
     )
 

@@ -45,6 +45,7 @@ def decide(run: step.Run, directory: Path, artefact: Path) -> step.Metrics:
             metrics[f"{name}_accuracy"] = found.measured.accuracy_all.value
             metrics[f"{name}_accuracy_weak"] = found.measured.accuracy_weak.value
             metrics[f"{name}_stable"] = int(found.stable)
+            metrics[f"{name}_unended"] = found.unended
     return metrics
 
 
@@ -62,6 +63,7 @@ def promises(directory: Path, exported_with: str) -> tuple[check.Check, ...]:
         check.at_most(
             "golden sets beside the candidate's", len({report.measured.dataset_sha256 for report in found}) - 1, 0
         ),
+        check.at_most("candidate's answers that think", found[0].thinking, 0),
         check.at_most("contenders that were asked other samples", sum(ids != asked[0] for ids in asked), 0),
     )
 

@@ -107,7 +107,8 @@ def told(monkeypatch: pytest.MonkeyPatch, directory: Path, incumbent: dict[str, 
         (directory / f"{name}.json").touch()
         measured = SimpleNamespace(engine=values["engine"], dataset_sha256=values["dataset_sha256"])
         outcomes = [SimpleNamespace(sample_id=each) for each in values["ids"]]
-        reports[name] = SimpleNamespace(measured=measured, outcomes=outcomes)
+        thinking = values.get("thinking", 0)
+        reports[name] = SimpleNamespace(measured=measured, outcomes=outcomes, thinking=thinking)
     monkeypatch.setattr(judge, "read_report", lambda path: reports[path.stem])
     return broken(judge.promises(directory, "3.6.1"))
 
@@ -125,6 +126,16 @@ def test_contenders_that_were_not_asked_the_same_are_noticed(
 ) -> None:
     assert told(monkeypatch, tmp_path, {}) == {}
     assert told(monkeypatch, tmp_path, other) == {name: 1}
+
+
+def test_a_candidate_that_thinks_is_noticed_and_an_incumbent_that_does_is_not_its_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert told(monkeypatch, tmp_path, {"thinking": 3}) == {}
+    measured = SimpleNamespace(engine="MNN 3.6.1", dataset_sha256="a")
+    thinking_twice = SimpleNamespace(measured=measured, outcomes=[], thinking=2)
+    monkeypatch.setattr(judge, "read_report", lambda path: thinking_twice)
+    assert broken(judge.promises(tmp_path, "3.6.1")) == {"candidate's answers that think": 2}  # M08
 
 
 def test_an_artefact_of_another_engines_converter_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
