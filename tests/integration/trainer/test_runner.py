@@ -165,7 +165,7 @@ def drive(
     patch.setattr(runner, "_run_step", line)
 
     async def scene() -> None:
-        async with world(*services, directory) as there:
+        async with asyncio.timeout(120), world(*services, directory) as there:
             await check(there)
 
     asyncio.run(scene())
