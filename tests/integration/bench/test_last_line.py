@@ -12,6 +12,7 @@ TINY = {
     "latency": ["--seconds", "0.5", "--warm-seconds", "0.5"],
     "state": ["--users", "2000", "--lives", "2", "--life-seconds", "1"],
     "influence": ["--layers", "3", "--hidden", "128", "--rows", "1", "--tokens", "32", "--rounds", "1"],
+    "engine": ["--lengths", "128", "--each", "2", "--rounds", "1", "--samples", "20"],
     "gateway": ["--seconds", "0.5", "--connections", "4", "--only", "gateway", "asgi ours bare"],
 }
 
@@ -35,6 +36,9 @@ def test_a_bench_ends_with_its_figures(subject: str) -> None:
     if subject == "influence":
         assert float(figures["max_difference"]) <= 1e-6
         assert set(figures["memory_mb"]) == {"plain", "ours", "keep_all"}
+    if subject == "engine":
+        assert figures["same_answers"]
+        assert set(figures["buckets"]) == {"128"}
     if subject == "latency":
         assert figures["lost"] == 0
     if subject == "streams":
