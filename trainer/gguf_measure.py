@@ -24,7 +24,7 @@ from intentloop.training_set import TrainingSample
 from trainer import dataset, device_run
 from trainer.rule import MeasureRule
 
-CONTEXT_TOKENS = 4096  # more than any prompt; the whole of Qwen3's would take gigabytes
+CONTEXT_TOKENS = 2048  # no prompt with its answer is longer (cutoff_len); all that Qwen3 can hold would take gigabytes
 
 
 class GgufReport(msgspec.Struct, frozen=True, kw_only=True):
