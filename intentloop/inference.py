@@ -4,6 +4,7 @@ Builds the two facts that follow: a trigger for those who act on intent, a sampl
 samples are picked (`picks.py`), or the user's window (`fold.py`).
 """
 
+import re
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import NamedTuple
@@ -24,8 +25,7 @@ TRIGGERS: dict[IntentName, TriggerType] = {
 }
 SOURCE_URI = "/intentloop/streams"
 MAX_VERSION_CHARS = 64  # of a phone's model version in a counter's name
-# full-width forms of ASCII
-_NARROW: dict[int, str | int] = {0x3000: " ", **{wide: wide - 0xFEE0 for wide in range(0xFF01, 0xFF5F)}}
+_WIDE = re.compile(r"[\u3000\uff01-\uff5e]")  # full-width forms of ASCII
 
 
 class InferenceRule(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,8 +95,13 @@ def _read(raw: str, sequence: str, simplify: Callable[[str], str]) -> Answer | A
     said = _grounded(answer.parse(raw), sequence)
     if not isinstance(said, AnswerFault) or said.kind not in ("unknown", "ungrounded"):
         return said
-    plain = simplify(sequence.translate(_NARROW))
-    return _grounded(answer.parse(raw.translate(_NARROW), simplify), f"{sequence}\n{plain}")
+    plain = simplify(_narrow(sequence))
+    return _grounded(answer.parse(_narrow(raw), simplify), f"{sequence}\n{plain}")
+
+
+def _narrow(text: str) -> str:
+    """How does a text read without full-width forms? Not by `str.translate`, which looks up every character."""
+    return _WIDE.sub(lambda wide: " " if wide[0] == "\u3000" else chr(ord(wide[0]) - 0xFEE0), text)
 
 
 def _grounded(parsed: Answer | AnswerFault, sequence: str) -> Answer | AnswerFault:

@@ -8,6 +8,7 @@ stray item does not hide an intent.
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import msgspec
 
@@ -47,13 +48,18 @@ def classify(items: Sequence[SequenceItem], rule: IntentRule) -> RuledIntent:
     leaf, leaf_count = _commonest(categories)
     if leaf_count >= rule.hesitate_items and leaf_count / len(categories) >= rule.hesitate_share:
         return RuledIntent("比价犹豫", tuple(reversed(leaf.split(".")))[: rule.max_keywords])
-    paths = [category.split(".") for category in categories]
+    paths = [_path(category) for category in categories]
     top, top_count = _commonest([path[0] for path in paths])
     inside = [path for path in paths if path[0] == top]
     if top_count / len(paths) >= rule.scene_share and len({path[1] for path in inside}) >= rule.scene_middles:
         leaves = dict.fromkeys(path[-1] for path in inside)
         return RuledIntent("场景购物", (top, *leaves)[: rule.max_keywords])
     return RuledIntent("闲逛")
+
+
+@lru_cache(maxsize=65_536)
+def _path(category: str) -> tuple[str, ...]:
+    return tuple(category.split("."))
 
 
 def _commonest(names: Sequence[str]) -> tuple[str, int]:

@@ -7,6 +7,7 @@ and what follows from them, which stays in Python (`intentloop/findings.py`).
 
 from intentloop.drift import FIXED_POINT
 from intentloop.window import CODE_PRIME, MAX_IDS, MAX_RECENT, THING_PRIME
+from streams.code_texts import end_of, is_known, remainder
 from streams.columns import (
     APPLIED,
     DRIFTED,
@@ -31,7 +32,6 @@ from streams.columns import (
     REFUSED,
     REJECTED,
     REPEAT,
-    SEPARATOR,
     SKIPPED,
     STILL,
     SWITCHED,
@@ -42,23 +42,23 @@ from streams.columns import (
     Rule,
     Work,
 )
-from streams.pack_states import Bytes, Integers, States, compiled
+from streams.pack_states import Integers, States, compiled
 
 
 @compiled
 def fold_windows(columns: Columns, states: States, rule: Rule, work: Work) -> None:
     """`fold.fold` of all envelopes, in their order, as far as it moves the window."""
-    event = 0
+    start = 0
     for number in range(len(columns.envelopes)):
         work.at[ENVELOPE] = number
         row, stop = columns.envelopes[number, 0], columns.envelopes[number, 1]
         open_state(states, row, rule, work)
-        while event < stop:
+        for event in range(start, stop):
             step(columns, event, work)
             outcome = admit(columns, event, states.clock[row], rule, work)
             work.outcomes[event] = follow(columns, event, states, rule, work) if outcome == APPLIED else outcome
-            event += 1
         close_state(states, row, rule, work)
+        start = stop
 
 
 @compiled
@@ -66,7 +66,10 @@ def open_state(states: States, row: int, rule: Rule, work: Work) -> None:
     """The start of `fold._Work`: copy what an envelope may make longer than a state keeps it."""
     sizes = states.sizes[row]
     work.at[IDS], work.at[RECENT] = sizes[0], sizes[1]
-    work.ids[: sizes[0]], work.recent[: sizes[1]] = states.ids[row, : sizes[0]], states.recent[row, : sizes[1]]
+    for place in range(sizes[0]):
+        work.ids[place] = states.ids[row, place]
+    for place in range(sizes[1]):
+        work.recent[place, 0], work.recent[place, 1] = states.recent[row, place, 0], states.recent[row, place, 1]
     beyond = sizes[2] - rule.window
     if beyond > 0:  # an earlier rule had a wider window
         for place in range(rule.window):
@@ -80,7 +83,9 @@ def close_state(states: States, row: int, rule: Rule, work: Work) -> None:
     """`fold._Work.result`: keep the newest ids, and the things that can still be repeated."""
     sizes = states.sizes[row]
     sizes[0] = min(work.at[IDS], MAX_IDS)
-    states.ids[row, : sizes[0]] = work.ids[work.at[IDS] - sizes[0] : work.at[IDS]]
+    oldest = work.at[IDS] - sizes[0]
+    for place in range(sizes[0]):
+        states.ids[row, place] = work.ids[oldest + place]
     sizes[1] = keep_recent(work.recent, work.at[RECENT], rule.debounce_ms, states.recent[row])
 
 
@@ -98,7 +103,8 @@ def step(columns: Columns, event: int, work: Work) -> None:
 @compiled
 def admit(columns: Columns, event: int, clock: Integers, rule: Rule, work: Work) -> int:
     """`fold._Work.is_admitted`: `APPLIED`, or what became of the event instead. Moves the user's clock."""
-    _, _, received_ms, shift_ms, earliest_ms, latest_ms = columns.envelopes[work.at[ENVELOPE]]
+    envelope = columns.envelopes[work.at[ENVELOPE]]
+    received_ms, shift_ms, earliest_ms, latest_ms = envelope[2], envelope[3], envelope[4], envelope[5]
     code = remainder(columns.ids, work.at[ID_AT], work.at[ID_END], 1, CODE_PRIME)
     if is_known(work.ids, work.at[IDS], code):
         return DUPLICATE
@@ -126,8 +132,9 @@ def follow(columns: Columns, event: int, states: States, rule: Rule, work: Work)
         return NOT_RUN
     if kind != INFERENCE:
         return behave(columns, event, states, rule, work)
-    size = states.sizes[row, 2]
-    states.reference[row, :size], states.sizes[row, 3], states.armed[row] = states.labels[row, :size], size, 1
+    for place in range(states.sizes[row, 2]):
+        states.reference[row, place] = states.labels[row, place]
+    states.sizes[row, 3], states.armed[row] = states.sizes[row, 2], 1
     count_windows(states, row, work)
     return INFERRED
 
@@ -161,39 +168,13 @@ def watch(states: States, row: int, rule: Rule, work: Work) -> int:
     if not states.armed[row]:
         return APPLIED
     states.armed[row] = 0
-    work.windows[drift, 0, : sizes[3]] = states.reference[row, : sizes[3]]
-    work.windows[drift, 1, : sizes[2]] = states.labels[row, : sizes[2]]
+    for place in range(sizes[3]):
+        work.windows[drift, 0, place] = states.reference[row, place]
+    for place in range(sizes[2]):
+        work.windows[drift, 1, place] = states.labels[row, place]
     work.window_sizes[drift, 0], work.window_sizes[drift, 1] = sizes[3], sizes[2]
     work.at[DRIFTS] += 1
     return SWITCHED if kind == LEFT else DRIFTED
-
-
-@compiled
-def end_of(text: Bytes, start: int) -> int:
-    """Where does the text of a column end that begins here?"""
-    stop = start
-    while stop < len(text) and text[stop] != SEPARATOR:
-        stop += 1
-    return stop
-
-
-@compiled
-def remainder(text: Bytes, start: int, stop: int, value: int, prime: int) -> int:
-    """`window._remainder`: go on from `value` over a text, two bytes at a time."""
-    at = start
-    while at + 1 < stop:
-        value = (value * 65_536 + text[at] * 256 + text[at + 1]) % prime
-        at += 2
-    return (value * 256 + text[at]) % prime if at < stop else value
-
-
-@compiled
-def is_known(codes: Integers, size: int, code: int) -> bool:
-    """Was this id seen before? Looks at all of them: without a way out it is vectorised."""
-    found = 0
-    for place in range(size):
-        found |= codes[place] == code
-    return found != 0
 
 
 @compiled
@@ -216,8 +197,12 @@ def keep_recent(recent: Integers, size: int, window_ms: int, kept: Integers) -> 
     """`window.newest_recent`, into `kept`; tells how many."""
     if size == 0:
         return 0
-    since, at = recent[:size, 1].max() - window_ms, 0
-    drop = (recent[:size, 1] >= since).sum() - MAX_RECENT
+    newest_ms = recent[0, 1]
+    for place in range(size):
+        newest_ms = max(newest_ms, recent[place, 1])
+    since, at, drop = newest_ms - window_ms, 0, -MAX_RECENT
+    for place in range(size):
+        drop += recent[place, 1] >= since
     for place in range(size):
         if recent[place, 1] < since:
             continue
@@ -273,7 +258,7 @@ def push(states: States, row: int, label: int, window: int, work: Work) -> None:
 @compiled
 def score(counts: Integers, named: int, sizes: Integers, rule: Rule, found: Floats) -> int:
     """`drift.Tracker.score` into `found`: total, and the three parts."""
-    found[:] = 0.0
+    found[0] = 0.0
     before, after = sizes[3], sizes[2]
     if min(before, after) < rule.min_window:
         return STILL
