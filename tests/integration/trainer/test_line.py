@@ -12,9 +12,12 @@ from safetensors import safe_open
 
 from intentloop import answer, gate, prompt
 from intentloop.adapters import signing
+from intentloop.events import Envelope, Inference
+from intentloop.indicators import INDICATORS
+from intentloop.phone_speed import PhoneTable, fold
 from intentloop.release import Manifest
-from trainer import checkpoint, dataset, device_run, judge, measure, publish, quantise, run
-from trainer.engine import Engine, engine_version
+from trainer import checkpoint, dataset, device_run, judge, measure, publish, quantise, report, run
+from trainer.engine import REUSE, Engine, engine_version
 
 from .conftest import BASE, Keys, KilledRun
 
@@ -145,6 +148,49 @@ def test_candidate_and_incumbent_answered_the_same_golden_samples(killed_run: Ki
     assert one.measured.engine == engine_version()
 
 
+def test_all_indicators_that_need_no_phone_were_measured(killed_run: KilledRun) -> None:
+    found = judge.read_report(killed_run.run.step("gate") / "candidate.json")
+    unknown = {name for name, value in found.indicators.items() if value is None}
+    too_few_runs = {"slowdown_ratio", "stress_growth_bytes"}  # ten here, see _small_rule
+    assert unknown == too_few_runs | {each.name for each in INDICATORS if each.phone_only}
+    assert found.indicators["artefact_bytes"] == found.measured.artefact_bytes
+    assert found.indicators["peak_rss_bytes"] == found.measured.peak_rss_bytes > 20_000_000
+    assert (found.stress.runs, found.stress.changed_answers, found.stress.memory_verdict) == (10, 0, "too few runs")
+    (bucket,) = found.buckets
+    assert bucket.joined == 0
+    assert 0 < bucket.asked <= bucket.real <= len(found.outcomes)
+    assert bucket.prompt_tokens is not None
+    assert 96 <= bucket.prompt_tokens <= 160
+
+
+def test_phones_keep_the_system_prompt_when_no_answer_changed(killed_run: KilledRun, release: Release) -> None:
+    found = judge.read_report(killed_run.run.step("gate") / "candidate.json").prefix
+    assert (found.asked, found.same) == (10, 10)
+    assert json.loads((release[0] / "config.json").read_bytes())[REUSE] is True
+
+
+def test_a_run_leaves_a_report_beside_its_steps(killed_run: KilledRun, tmp_path: Path) -> None:
+    table = PhoneTable()
+    inference = Inference(
+        event_id="e", ts_ms=1, model_version="v1", prompt_version="p1", read=(), sequence_digest="", answer="闲逛",
+        ttft_ms=200.0, total_ms=300.0, prompt_tokens=100, output_tokens=2,
+    )  # fmt: skip
+    fold(table, Envelope(batch_id="b", user_id="u", device_id="d", device_model="<b>Pixel</b>", events=(inference,)))
+    done = killed_run.run
+    first = report.write(done, tmp_path / "reports", table)
+    roles = [(row.role, row.where) for row in first.rows]
+    assert roles == [("candidate", "this machine"), ("incumbent", "this machine"), ("phones", "<b>Pixel</b>")]
+    assert first.rows[2].values["prefill_tokens_s"] == pytest.approx(500, rel=0.01)
+    assert {record.name for record in first.steps} == set(run.STEPS)
+    assert msgspec.json.decode((done.directory / "report.json").read_bytes(), type=report.Report) == first
+    page = (done.directory / "report.html").read_text()
+    assert "<b>Pixel" not in page
+    assert page.count("<svg") == 2  # no picture of stress: too few runs
+    (kept,) = (tmp_path / "reports").iterdir()
+    kept.rename(kept.with_name("v0-earlier.json"))
+    assert [row.role for row in report.write(done, tmp_path / "reports", table).rows].count("earlier") == 1
+
+
 def test_a_release_can_be_verified_file_by_file(release: Release, release_keys: Keys) -> None:
     directory, manifest = release
     assert signing.verify(manifest, release_keys.public)
@@ -172,8 +218,8 @@ def test_the_private_key_is_written_nowhere(killed_run: KilledRun, release_keys:
 def test_the_first_model_knows_clean_sessions_and_stumbles_over_mixed_ones(first: Path) -> None:
     measured = publish.read_manifest(first).measured
     assert measured is not None
-    report = judge.read_report(first.parent / "report.json")
-    clean = gate.accuracy([outcome for outcome in report.outcomes if not outcome.weak])
+    outcomes = judge.read_report(first.parent / "report.json").outcomes
+    clean = gate.accuracy([outcome for outcome in outcomes if not outcome.weak])
     assert clean.value >= 0.97
     assert measured.accuracy_weak.high < 0.7
     assert measured.faults.value == 0.0
