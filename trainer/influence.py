@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from intentloop.errors import ContractError
 from trainer import check, step
 
 if TYPE_CHECKING:
@@ -64,13 +65,17 @@ def block_influence(model: Any, rows: Sequence[Sequence[int]]) -> list[float]:
 
 
 def mean_change(model: Any, rows: Sequence[Sequence[int]], change: Change) -> list[float]:
-    """What is the mean of `change` over all tokens of all rows, for each block? One forward pass."""
+    """What is the mean of `change` over all tokens of all rows, for each block? One forward pass.
+
+    Raises:
+        ContractError: a block saw fewer or more tokens than there are.
+    """
     import torch
 
-    layers = model.model.layers
-    sums = torch.zeros(len(layers), dtype=torch.float64)
+    layers, tokens = model.model.layers, sum(len(row) for row in rows)
+    sums = torch.zeros(len(layers), 2, dtype=torch.float64)  # (blocks, change and tokens)
     hooks = [
-        layer.register_forward_hook(_observer(sums, index, change), with_kwargs=True)
+        layer.register_forward_hook(_observer(sums[index], change), with_kwargs=True)
         for index, layer in enumerate(layers)
     ]
     try:
@@ -80,17 +85,23 @@ def mean_change(model: Any, rows: Sequence[Sequence[int]], change: Change) -> li
     finally:
         for hook in hooks:
             hook.remove()
-    return (sums / sum(len(row) for row in rows)).tolist()
+    for index, seen in enumerate(sums[:, 1].tolist()):
+        if seen != tokens:
+            raise ContractError(
+                f"block {index} saw {seen:.0f} of {tokens} calibration tokens; every one must count once"
+            )
+    return (sums[:, 0] / tokens).tolist()
 
 
-def _observer(sums: "torch.Tensor", index: int, change: Change) -> Any:
+def _observer(sums: "torch.Tensor", change: Change) -> Any:
     import torch
 
     def observe(layer: Any, inputs: Any, keywords: Any, output: Any) -> None:
         before = inputs[0] if inputs else keywords["hidden_states"]
         after = output[0] if isinstance(output, tuple) else output  # (1, tokens, hidden)
         cosines = torch.nn.functional.cosine_similarity(before.float(), after.float(), dim=-1)
-        sums[index] += change(cosines).double().sum().cpu()
+        sums[0] += change(cosines).double().sum().cpu()
+        sums[1] += cosines.numel()
 
     return observe
 

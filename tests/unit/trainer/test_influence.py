@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from intentloop.errors import ContractError
 from trainer import influence
 from trainer.dataset import IGNORED, Encoded
 
@@ -75,6 +76,21 @@ def test_every_token_weighs_the_same_whatever_the_length_of_its_row() -> None:
     rows = unsupervised([0, 0, 0], [1])
     assert influence.score_blocks(mirror, rows, "block") == pytest.approx([2 / 4])
     assert influence.score_blocks(mirror, rows, "angular") == pytest.approx([1 / 4], abs=1e-3)
+
+
+def test_a_block_that_does_not_see_every_token_is_noticed() -> None:
+    class Lazy(Body):
+        def forward(self, input_ids: torch.Tensor, use_cache: bool) -> torch.Tensor:
+            return (
+                super().forward(input_ids, use_cache)
+                if input_ids.numel() > 1
+                else self.layers[0](torch.eye(2)[input_ids])
+            )
+
+    model = Toy()
+    model.model = Lazy([turn(30), turn(30)])
+    with pytest.raises(ContractError, match="block 1 saw 2 of 3"):
+        influence.score_blocks(model, unsupervised([0], [0, 1]), "block")
 
 
 # Two residual blocks multiply the first component by 1 + 1 and 1 + 3, so the logits after token 0 are (8, 0), and the
