@@ -58,7 +58,7 @@ INDICATORS = tuple(
             "P1 memory stress_growth_bytes",
             "bytes",
             "lower",
-            "growth per 1,000 answers under stress, fitted line",
+            "private memory for each 1,000 answers, fitted line",
             False,
         ),
         ("P1 device artefact_bytes", "bytes", "lower", "what a phone downloads and stores", False),

@@ -70,7 +70,11 @@ def _accuracy(figure: Any, report: Report) -> None:
 
 
 def _lengths(figure: Any, report: Report) -> None:
-    panels = (("ttft_ms", "first token, ms"), ("prefill_tokens_s", "prefill, tokens/s"), ("decode_tokens_s", "decode"))
+    panels = (
+        ("ttft_ms", "first token, ms"),
+        ("prefill_tokens_s", "prefill, tokens/s"),
+        ("decode_tokens_s", "decode, tokens/s"),
+    )
     for axes, (name, label) in zip(figure.subplots(1, 3), panels, strict=True):
         for detail in report.details:
             known = [bucket for bucket in detail.buckets if bucket.asked]
@@ -88,9 +92,9 @@ def _stress(figure: Any, report: Report) -> None:
         step = found.runs / max(1, len(found.speeds))
         places = [index * step for index in range(len(found.speeds))]
         speed.plot(places, found.speeds, linewidth=0.8, label=_literal(detail.version))
-        memory.plot(places, [size / 1e6 for size in found.resident_bytes], label=_literal(detail.version))
+        memory.plot(places, [size / 1e6 for size in found.private_bytes], label=_literal(detail.version))
     speed.set(xlabel="answers", ylabel="speed, usual = 1")
-    memory.set(xlabel="answers", ylabel="resident, MB")
+    memory.set(xlabel="answers", ylabel="private memory, MB")
     speed.legend()
 
 

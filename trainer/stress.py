@@ -32,7 +32,7 @@ log = logging.getLogger("trainer")
 class Stress(msgspec.Struct, frozen=True, kw_only=True):
     """What many answers in a row did. `speeds` are relative to the same prompt's median, 1 is usual.
 
-    `slowdown` and `memory` are the fitted lines of loss of speed and resident bytes; None where runs are too few.
+    `slowdown` and `memory` are the fitted lines of loss of speed and private bytes; None where runs are too few.
     """
 
     runs: int
@@ -44,7 +44,7 @@ class Stress(msgspec.Struct, frozen=True, kw_only=True):
     speed_verdict: Verdict
     memory_verdict: Verdict
     speeds: tuple[float, ...] = ()
-    resident_bytes: tuple[int, ...] = ()
+    private_bytes: tuple[int, ...] = ()
 
 
 def stress(engine: Engine, known: Sequence[tuple[str, str]], runs: int, max_tokens: int) -> Stress:
@@ -56,13 +56,13 @@ def stress(engine: Engine, known: Sequence[tuple[str, str]], runs: int, max_toke
     known = known[:PROMPTS]
     runs = runs if known else 0
     process = psutil.Process()
-    times_ms, resident, changed = [], [], 0
+    times_ms, private, changed = [], [], 0
     started, cpu = time.perf_counter(), time.process_time()
     for index in range(runs):
         text, said = known[index % len(known)]
         reply = engine.answer(text, max_tokens)
         times_ms.append(reply.total_ms)
-        resident.append(process.memory_info().rss)
+        private.append(private_bytes(process))
         changed += reply.text != said
     seconds, cpu_s = time.perf_counter() - started, time.process_time() - cpu
     counted = Stress(
@@ -75,7 +75,7 @@ def stress(engine: Engine, known: Sequence[tuple[str, str]], runs: int, max_toke
         speed_verdict="too few runs",
         memory_verdict="too few runs",
     )
-    return summary(relative_speeds(times_ms, len(known)), resident, counted)
+    return summary(relative_speeds(times_ms, len(known)), private, counted)
 
 
 def relative_speeds(times_ms: Sequence[float], prompts: int) -> list[float]:
@@ -84,9 +84,15 @@ def relative_speeds(times_ms: Sequence[float], prompts: int) -> list[float]:
     return [usual[index % prompts] / time_ms for index, time_ms in enumerate(times_ms)]
 
 
-def summary(speeds: Sequence[float], resident: Sequence[int], counted: Stress) -> Stress:
+def private_bytes(process: psutil.Process) -> int:
+    """How much memory is this process's own? Pages of mapped files come and go with the machine's need."""
+    info = process.memory_info()
+    return int(info.rss) - int(getattr(info, "shared", 0))
+
+
+def summary(speeds: Sequence[float], private: Sequence[int], counted: Stress) -> Stress:
     """Complete `counted` by the lines through speed and memory, and what they mean."""
-    slowdown, memory = trend([1 - speed for speed in speeds]), trend(resident)
+    slowdown, memory = trend([1 - speed for speed in speeds]), trend(private)
     if slowdown is None or memory is None:
         return counted
     per_thousand = _per_thousand(memory)
@@ -97,7 +103,7 @@ def summary(speeds: Sequence[float], resident: Sequence[int], counted: Stress) -
         speed_verdict=verdict(slowdown.low, slowdown.high, MAX_SLOWDOWN),
         memory_verdict=verdict(memory.low * per_thousand, memory.high * per_thousand, MAX_GROWTH * memory.start),
         speeds=tuple(round(speeds[index], 4) for index in _kept(len(speeds))),
-        resident_bytes=tuple(resident[index] for index in _kept(len(resident))),
+        private_bytes=tuple(private[index] for index in _kept(len(private))),
     )
 
 
@@ -128,7 +134,7 @@ def main() -> None:
     prompts = [dataset.prompt_text(sample) for sample in dataset.read(options.samples)[:PROMPTS]]
     engine = Engine(options.artefact, options.threads)
     found = stress(engine, [(text, engine.answer(text).text) for text in prompts], options.runs, 40)
-    log.info("%s", msgspec.json.encode(msgspec.structs.replace(found, speeds=(), resident_bytes=())).decode())
+    log.info("%s", msgspec.json.encode(msgspec.structs.replace(found, speeds=(), private_bytes=())).decode())
 
 
 if __name__ == "__main__":

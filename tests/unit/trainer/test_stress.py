@@ -42,4 +42,4 @@ def test_few_runs_say_nothing() -> None:
 
 def test_a_long_series_is_thinned_for_the_report() -> None:
     found = summary([1.0] * 1001, [MB] * 1001, msgspec.structs.replace(COUNTED, runs=1001))
-    assert len(found.speeds) == len(found.resident_bytes) <= 200
+    assert len(found.speeds) == len(found.private_bytes) <= 200
