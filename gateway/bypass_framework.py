@@ -35,9 +35,7 @@ def bypass_framework(routes: ASGIApp, services: Services) -> ASGIApp:
 
 
 async def _answer(services: Services, scope: Any, receive: Receive, send: Send) -> None:
-    headers = {
-        name: value.decode("latin-1") for name, value in reversed(scope["headers"])
-    }  # the first of a name counts
+    headers = {name: value.decode("latin-1") for name, value in reversed(scope["headers"])}  # the first of a name stays
     try:
         check_token(headers.get(b"authorization", ""), services.token)
         length, encoding = headers.get(b"content-length"), headers.get(b"content-encoding")
