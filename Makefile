@@ -25,6 +25,10 @@ crash: $(READY)
 search: $(READY)
 	$(BIN)/python -m trainer.search var/search $(SEARCH_ARGS)
 
+# the line's own functions on a random model of real size: sizes, times, memory; needs 8 GB, downloads nothing
+real-size: $(READY)
+	$(BIN)/python -m trainer.real_size
+
 check: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
