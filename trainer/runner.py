@@ -220,8 +220,7 @@ async def while_leased(queue: JobQueue, job: Job, work: Coroutine[Any, Any, None
         await asyncio.wait((working, renewing), return_when=asyncio.FIRST_COMPLETED)
     finally:
         for task in (working, renewing):
-            if not task.done():
-                task.cancel()
+            task.cancel()
         await asyncio.gather(working, renewing, return_exceptions=True)
     if not working.cancelled():
         working.result()
@@ -230,7 +229,9 @@ async def while_leased(queue: JobQueue, job: Job, work: Coroutine[Any, Any, None
 
 
 async def _renew(queue: JobQueue, job: Job) -> None:
-    while True:
+    """Renew until cancelled; a client may turn that into an error of its own, so the task itself is asked, too."""
+    task = asyncio.current_task()
+    while task is not None and not task.cancelling():
         await asyncio.sleep(queue.rule.lease_ms / 3000)
         try:
             await queue.renew(job)
