@@ -8,7 +8,7 @@ READY    := .venv/.ready
 JOBS     ?= 2
 DEMO     := $(if $(BROKER),--broker $(BROKER)) $(if $(REDIS),--redis $(REDIS)) $(if $(REPORT),--report $(REPORT))
 
-.PHONY: demo test crash search check setup unit format clean
+.PHONY: demo test crash search real-size check setup unit format clean
 
 demo: $(READY)
 	$(BIN)/intentloop demo $(DEMO) $(DEMO_ARGS)

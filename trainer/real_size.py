@@ -9,7 +9,6 @@ disk for a while. The figures stay in `report.json`, the models go.
 import argparse
 import json
 import logging
-import math
 import shutil
 import subprocess
 import sys
