@@ -104,7 +104,8 @@ class Labeller:
             await asyncio.gather(working, renewing, return_exceptions=True)
 
     async def _renew(self, job: Job) -> None:
-        while True:
+        task = asyncio.current_task()  # a client may swallow the cancellation, so the task itself is asked, too
+        while task is not None and not task.cancelling():
             await asyncio.sleep(self._section.lease_s / 3)
             await self._stores.queue.renew(job)
 
