@@ -66,8 +66,8 @@ def weigh(directory: Path, layers: int) -> dict[str, Any]:
 
 def compare(directory: Path, samples: int) -> dict[str, Any]:
     """How accurate are an adapter and a full release of the same data, on the tiny model, in the engine?"""
-    from trainer import dataset, first_release, judge, rule, run, tiny_corpus
-    from trainer.adapter_release import judge as adapter_judge
+    from trainer import dataset, first_release, measure, rule, run, tiny_corpus
+    from trainer.adapter_release import export as adapter_export
     from trainer.adapter_release import measure as adapter_measure
 
     golden = directory / "golden.jsonl"
@@ -75,22 +75,33 @@ def compare(directory: Path, samples: int) -> dict[str, Any]:
     rules = rule.read(TRAINER / "tiny.yaml")
     first_release.first_release(TRAINER / "tiny_qwen3", directory / "first", golden, rules, 1)
     found: dict[str, Any] = {"samples": samples, "golden": GOLDEN_SAMPLES}
-    for kind, gate_name in (("adapter", adapter_judge.NAME), ("full", judge.NAME)):
+    found["incumbent"] = accuracy(directory / "first" / "release", golden, rules, directory)
+    for kind in ("adapter", "full"):
         current = prepare(directory / kind, kind, directory / "first" / "release", samples)
         dataset.write(current.directory / "inputs/golden.jsonl", dataset.read(golden))
         say(f"training a {kind} release on {samples} samples")
         run.run_line(current)
-        for who in ("candidate", "incumbent"):
-            report = judge.read_report(current.step(gate_name) / f"{who}.json")
-            found[kind if who == "candidate" else who] = {
-                "all": msgspec.to_builtins(report.measured.accuracy_all),
-                "weak": msgspec.to_builtins(report.measured.accuracy_weak),
-                "bytes": report.measured.artefact_bytes,
-            }
+        artefact = current.step("export")
+        size = 0
         if kind == "adapter":
-            choice = adapter_measure.read_choice(current)
-            found[kind] |= {"bytes": choice.candidate.update_bytes, "name": choice.candidate.name}
+            choice = adapter_measure.read_choice(current).candidate
+            artefact, size = adapter_export.engine_directory(current, choice), choice.update_bytes
+        else:
+            artefact /= measure.read_choice(current).candidate.name
+        found[kind] = accuracy(artefact, golden, rules, directory) | ({"bytes": size} if size else {})
     return found
+
+
+def accuracy(artefact: Path, golden: Path, rules: Any, directory: Path) -> dict[str, Any]:
+    """What does the device engine make of the golden set with this artefact? Also where the gate was not asked."""
+    from trainer import judge
+
+    measured = judge.run_on_device(artefact, golden, rules.measure, directory / "report.json").measured
+    return {
+        "all": msgspec.to_builtins(measured.accuracy_all),
+        "weak": msgspec.to_builtins(measured.accuracy_weak),
+        "bytes": measured.artefact_bytes,
+    }
 
 
 def prepare(directory: Path, kind: Any, base: Path, samples: int) -> step.Run:

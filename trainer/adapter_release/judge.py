@@ -13,12 +13,15 @@ NEEDS = ("freeze", export.NAME, measure.NAME)
 NAME = "adapter-gate"
 
 
-def judge(run: step.Run, directory: Path) -> step.Metrics:
+def judge(run: step.Run, directory: Path) -> step.Metrics | step.Findings:
     """Write `decision.json`; without a chance on dev it is a refusal, and golden samples are not read."""
     choice = measure.read_choice(run)
     if choice.reaches:
         metrics = full_judge.decide(run, directory, export.engine_directory(run, choice.candidate))
-        return {**metrics, "judged_on": "golden"}
+        exported = run.manifest(export.NAME)
+        assert exported is not None
+        checks = full_judge.promises(directory, exported.versions["mnn"])
+        return step.Findings({**metrics, "judged_on": "golden"}, checks)
     decision = refuse(choice)
     (directory / full_judge.DECISION).write_bytes(msgspec.json.format(msgspec.json.encode(decision)))
     return {"decision": type(decision).__name__, "reason": "; ".join(decision.reasons), "judged_on": "dev"}

@@ -14,7 +14,7 @@ NEEDS = ("freeze", train.NAME, export.NAME, measure.NAME, judge.NAME)
 NAME = "adapter-publish"
 
 
-def publish(run: step.Run, directory: Path) -> step.Metrics:
+def publish(run: step.Run, directory: Path) -> step.Findings:
     """Write `release/` with its manifest last."""
     candidate = measure.read_choice(run).candidate
     base = full_publish.read_manifest(Path(run.spec.base_release))
@@ -40,11 +40,12 @@ def publish(run: step.Run, directory: Path) -> step.Metrics:
         base=named,
     )
     done = full_publish.pack(run.step(export.NAME) / "files" / candidate.name, directory / "release", manifest)
-    return {
+    metrics = {
         "version": done.version,
         "artefact_bytes": done.artefact_bytes,
         "of_base": done.artefact_bytes / base.artefact_bytes,
     }
+    return step.Findings(metrics, full_publish.promises(directory / "release"))
 
 
 if __name__ == "__main__":

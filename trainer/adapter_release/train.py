@@ -1,5 +1,6 @@
 """Train: the released base learns from the snapshot beside its own rounded weights, once for each rank of the rule."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -31,21 +32,27 @@ def train(run: step.Run, directory: Path) -> step.Findings:
     released = publish.read_manifest(artefact)
     check_files(artefact)
     words = checkpoint.tokenizer(run.base)
+    dataset.check_template(words)
     read = {name: dataset.read(run.step("freeze") / f"{name}.jsonl") for name in ("train", "validation", "dev")}
-    cutoff = run.rule.tune.cutoff_len
-    data = tuple(dataset.encode(words, read[name], cutoff) for name in ("train", "validation"))
-    metrics: step.Metrics = {"base": released.version, "samples": len(data[0])}
-    checks: list[check.Check] = []
+    training, validation = (
+        dataset.encode(words, read[name], run.rule.tune.cutoff_len) for name in ("train", "validation")
+    )
+    metrics: step.Metrics = {"base": released.version, "samples": len(training)}
+    checks = [
+        check.at_most("samples that do not end with the end mark", dataset.without_end(words, training), 0),
+        check.at_most("prompts that are not the base's own template", dataset.foreign(words, read["train"]), 0),
+    ]
     for rank in run.rule.adapter.ranks:
         model = base.load(artefact, run.base, released.layers_dropped)
-        if not checks:
-            checks.append(_sees_what_runs(model, artefact, read["dev"], run.rule))
+        checks.append(_sees_what_runs(model, artefact, read["dev"], run.rule))
         rule = ranked(run.rule.tune, rank)
         model = tune.attach(model, rule)
         course = tune.Course(work=directory / "checkpoints", epochs=rule.num_train_epochs, rule=rule, name=f"r{rank}")
-        found = tune.train(model, (data[0], data[1]), course)
+        found = tune.train(model, (training, validation), course)
         model.save_pretrained(directory / f"r{rank}", safe_serialization=True)
         metrics[f"r{rank}_best_eval_loss"] = found["best_eval_loss"]
+        guessing = math.log(len(words))
+        checks.append(check.at_most(f"evaluation loss of rank {rank}, guessing", found["best_eval_loss"], guessing))
     return step.Findings(metrics, tuple(checks))
 
 
