@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from intentloop.gate import Outcome
-from trainer import golden_guard, heal, pareto, plot, quantise, rule, search_race, step
+from trainer import golden_guard, heal, measure, pareto, plot, quantise, rule, search_race, step
 from trainer.search_ledger import Answered, Entry, Ledger, key
 from trainer.search_score import Score
 
@@ -91,6 +91,7 @@ GRID = (
     scored("small", 0.8, 0.09, 200, 100.0),
     scored("beaten", 0.8, 0.10, 300, 105.0),
     scored("noise", 0.9, 0.05, 300, 95.0),
+    scored("farther", 0.9, 0.06, 300, 100.0),
     scored("fast", 0.7, 0.30, 400, 50.0),
     scored("large", 0.0, None, 900, 0.0, left="900 bytes, the limit is 500"),
 )
@@ -120,6 +121,18 @@ def test_the_picture_of_the_same_search_is_the_same_bytes(tmp_path: Path) -> Non
     drawn = (tmp_path / "one.svg").read_bytes()
     assert drawn == (tmp_path / "two.svg").read_bytes()
     assert b"KL to full precision" in drawn
+
+
+def test_who_breaks_a_limit_of_the_gate_is_chosen_only_when_all_do() -> None:
+    faulty = msgspec.structs.replace(scored("faulty", 0.95, 0.01, 300, 100.0), faults=0.2)
+    usual = scored("usual", 0.80, 0.05, 300, 100.0)
+    assert measure.choose([faulty, usual], rule.LineRule()).candidate.name == "usual"
+    assert measure.choose([faulty], rule.LineRule()).candidate.name == "faulty"
+
+
+def test_no_time_decides_a_choice() -> None:
+    slow, fast = scored("slow", 0.9, 0.05, 300, 900.0), scored("fast", 0.9, 0.06, 300, 10.0)
+    assert measure.choose([fast, slow], rule.LineRule()).candidate.name == "slow"
 
 
 def answered(name: str) -> Answered:
