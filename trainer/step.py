@@ -18,7 +18,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import msgspec
 
@@ -214,8 +214,17 @@ def leads() -> bool:
 def log_to(path: Path) -> None:
     """Send this process's lines to standard error and, after what is there, to a file."""
     path.parent.mkdir(exist_ok=True)
-    handlers: list[logging.Handler] = [logging.StreamHandler(sys.stderr), logging.FileHandler(path, encoding="utf-8")]
+    handlers: list[logging.Handler] = [_ToStandardError(), logging.FileHandler(path, encoding="utf-8")]
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", handlers=handlers)
+
+
+class _ToStandardError(logging.StreamHandler[TextIO]):
+    """Writes to what standard error is now: a bar that is shown puts itself in its place, so that lines go above it."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write one line."""
+        self.setStream(sys.stderr)
+        super().emit(record)
 
 
 def prepare_process() -> None:
