@@ -8,7 +8,6 @@ after the other, in rounds; figures are medians of the rounds, rates are taken f
 
 import argparse
 import json
-import signal
 import statistics
 import time
 from contextlib import ExitStack
@@ -18,8 +17,8 @@ from typing import Any
 import msgspec
 import redis
 
-from bench import traffic
-from bench.stack import BROKERS, EXTRAS, Stack, cpu_s, environment, finish, fresh, running, say, stack, wait_until
+from bench import crews, traffic
+from bench.stack import BROKERS, EXTRAS, Stack, cpu_s, environment, finish, fresh, running, say, stack
 from intentloop.adapters.codec import DECODERS
 from intentloop.adapters.keys import Keys
 from intentloop.adapters.topics_admin import ensure_topics
@@ -59,10 +58,22 @@ def main() -> None:
                 runs.setdefault(name, []).append(_run(course, name))
                 say(f"round {number + 1} {name:18s} {_line(runs[name][-1])}")
         phases = _phases(course)
-        crews = [_measure_crew(course, workers).events_s for workers in (1, 2)] if options.two else []
+        rates = [_measure_crew(course, workers).events_s for workers in (1, 2, 3)] if options.crews else []
+        taken = crews.kill_one(services, course.sent.envelopes, course.sent.users) if options.crews else None
+        drift_us = _run_watched(course, ["bench.drift_worker"]).cpu_us
     medians = {name: _median(found) for name, found in runs.items()}
     _table(medians)
-    finish({"bench": "streams", "broker": options.broker} | _figures(medians, phases, crews, course.sent))
+    scale = {
+        "workers_events_s": [round(rate) for rate in rates],
+        "two_workers_ratio": rates[1] / rates[0] if rates else None,
+    }
+    killed = {"takeover_s": taken.takeover_s, "after_kill_s": taken.finished_s} if taken else {}
+    finish(
+        {"bench": "streams", "broker": options.broker}
+        | _figures(medians, phases, drift_us, course.sent)
+        | scale
+        | killed
+    )
 
 
 def _options() -> argparse.Namespace:
@@ -73,7 +84,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--broker", choices=BROKERS, default="tansu")
     parser.add_argument("--extras", type=Path, default=EXTRAS, help="where quixstreams is installed, if it is")
     parser.add_argument("--only", nargs="*", default=None, help="these contestants, besides the worker")
-    parser.add_argument("--two", action=argparse.BooleanOptionalAction, default=True, help="also run two workers")
+    parser.add_argument("--crews", action=argparse.BooleanOptionalAction, default=True, help="also run 1 to 3 workers")
     return parser.parse_args()
 
 
@@ -111,8 +122,10 @@ def _beside(course: Course, name: str) -> dict[str, str]:
 
 def _run_metered(course: Course, name: str) -> Measured:
     """Run a loop that counts itself; the last METER line holds events, seconds, CPU seconds."""
-    log = course.services.directory / f"{fresh()}.log"
+    services = course.services
+    log = services.directory / f"{fresh()}.log"
     env = _environment(course, fresh(), **_beside(course, name))
+    before = cpu_s(services.broker_pid), cpu_s(services.redis_pid)
     with running(["bench.loops", name], env, log) as process:
         deadline = time.monotonic() + TIMEOUT_S
         while time.monotonic() < deadline and process.poll() is None:
@@ -125,7 +138,8 @@ def _run_metered(course: Course, name: str) -> Measured:
     if not (lines := _meter_lines(log)):
         raise RuntimeError(f"{name} told nothing: {log.read_text()[-3000:]}")
     events, seconds, cpu = lines[-1]
-    return Measured(events / seconds, cpu * 1e6 / events)
+    others = [cpu_s(pid) - then for pid, then in zip((services.broker_pid, services.redis_pid), before, strict=True)]
+    return Measured(events / seconds, *(spent * 1e6 / events for spent in (cpu, *others)))
 
 
 def _meter_lines(log: Path) -> list[tuple[float, ...]]:
@@ -196,29 +210,12 @@ def _phases(course: Course) -> dict[str, Any]:
 
 
 def _measure_crew(course: Course, workers: int) -> Measured:
-    """Some workers on a topic of their own: they share out the partitions, then find all messages at once."""
-    services, prefix = course.services, fresh()
-    keys, kafka = Keys(prefix), services.kafka(f"{prefix}.")
-    ensure_topics(kafka)
-    env = environment(kafka, services.redis(prefix), {"INTENTLOOP_STREAMS__SESSION_TIMEOUT_S": "30"})
-    logs = [services.directory / f"{prefix}-{number}.log" for number in range(workers)]
-    with ExitStack() as crew, redis.Redis.from_url(services.redis_url) as client:
-        started = [crew.enter_context(running(["streams"], env, log)) for log in logs]
-        each = TELEMETRY.partitions // workers
-        wait_until(lambda: all(_partitions(log) == each for log in logs), f"{workers} workers did not share out", 90)
-        for process in started:
-            process.send_signal(signal.SIGSTOP)
-        sent = traffic.fill(kafka, course.sent.envelopes, course.sent.users)
-        for process in started:
-            process.send_signal(signal.SIGCONT)
-        pids = [*(process.pid for process in started), services.broker_pid, services.redis_pid]
-        return _between(_watch(client, keys, pids, sent.envelopes), sent.envelopes)
-
-
-def _partitions(log: Path) -> int:
-    """How many partitions was this worker given last?"""
-    lines = [line for line in log.read_text().splitlines() if "partitions begin at offsets" in line]
-    return lines[-1].partition("offsets ")[2].count(":") if lines else 0
+    """How fast are so many workers together?"""
+    services, sent = course.services, course.sent
+    with ExitStack() as stop, redis.Redis.from_url(services.redis_url) as client:
+        crew = crews.start_crew(services, workers, sent.envelopes, sent.users, stop)
+        pids = [*(process.pid for process in crew.processes), services.broker_pid, services.redis_pid]
+        return _between(_watch(client, crew.keys, pids, sent.envelopes), sent.envelopes)
 
 
 def _decode_us(values: list[bytes]) -> float:
@@ -252,7 +249,7 @@ def _table(medians: dict[str, Measured]) -> None:
 
 
 def _figures(
-    medians: dict[str, Measured], phases: dict[str, Any], crews: list[float], sent: traffic.Sent
+    medians: dict[str, Measured], phases: dict[str, Any], drift_us: float, sent: traffic.Sent
 ) -> dict[str, Any]:
     worker = medians["worker"]
     values = [value for _, value in traffic.messages(seed=7, envelopes=traffic.TEMPLATES, users=traffic.TEMPLATES)]
@@ -271,11 +268,11 @@ def _figures(
         "envelope_bytes": round(sum(map(len, values)) / len(values)),
         "phases_us_event": {name: round(us, 3) for name, us in phases["phases_us"].items()},
         "decode_us_event": decode_us,
-        "decode_multiple": worker.cpu_us / decode_us,
-        "two_workers_ratio": crews[1] / crews[0] if crews else None,
+        "drift_job_us_event": drift_us,
+        "decode_multiple": drift_us / decode_us,
+        "decode_multiple_whole": worker.cpu_us / decode_us,
         "events": sent.events,
         "events_s": {name: round(one.events_s) for name, one in medians.items()},
-        "workers_events_s": [round(rate) for rate in crews],
         "cpu_us_event_of": {name: round(one.cpu_us, 2) for name, one in medians.items()},
     }
 

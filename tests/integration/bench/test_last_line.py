@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 TINY = {
-    "streams": ["--events", "2000", "--users", "40", "--only", "aiokafka", "--no-two"],
+    "streams": ["--events", "2000", "--users", "40", "--only", "aiokafka", "--no-crews"],
     "latency": ["--seconds", "0.5", "--warm-seconds", "0.5"],
     "state": ["--users", "2000", "--lives", "2", "--life-seconds", "1"],
     "influence": ["--layers", "3", "--hidden", "128", "--rows", "1", "--tokens", "32", "--rounds", "1"],
