@@ -45,7 +45,7 @@ NEW_TOKENS = 17
 ADAPTERS = ((8, "int8"), (4, "fp16"))  # what is measured in the engine; ranks and storages as the line offers them
 
 
-def real_size(directory: Path, layers: int, dropped: int) -> tuple[dict[str, Any], list[check.Check]]:
+def real_size(directory: Path, layers: int, dropped: int, threads: int) -> tuple[dict[str, Any], list[check.Check]]:
     """Run the line's functions on a random model in `directory`; figures, and what must hold of them."""
     seconds: dict[str, float] = {}
     source, pruned, artefact = directory / "base", directory / "pruned", directory / "artefact"
@@ -54,7 +54,7 @@ def real_size(directory: Path, layers: int, dropped: int) -> tuple[dict[str, Any
     shutil.rmtree(source)
     _timed(seconds, "export", lambda: export(pruned, artefact))
     shutil.rmtree(pruned)
-    engines = {"full": _timed(seconds, "load and generate", lambda: in_engine(artefact))}
+    engines = {"full": _timed(seconds, "load and generate", lambda: in_engine(artefact, threads))}
     size = sum(path.stat().st_size for path in artefact.iterdir())
     expected = expected_bytes(layers - dropped)
     weights = (artefact / "llm.mnn.weight").stat().st_size
@@ -66,7 +66,7 @@ def real_size(directory: Path, layers: int, dropped: int) -> tuple[dict[str, Any
         name = f"r{rank}-{storage}"
         taken, together = adapter(artefact, rank, storage, directory / name)
         adapters[name] = {"bytes": taken, "of_full": taken / size}
-        engines[name] = _timed(seconds, f"load and generate {name}", partial(in_engine, together))
+        engines[name] = _timed(seconds, f"load and generate {name}", partial(in_engine, together, threads))
     figures |= {
         "bytes": size,
         "weight_bytes": weights,
@@ -153,19 +153,19 @@ def expected_bytes(layers: int) -> int:
     return int(inner * BITS / 8 + table * HEAD_BITS / 8 + (inner + table) / BLOCK * 8)
 
 
-def in_engine(artefact: Path) -> dict[str, Any]:
+def in_engine(artefact: Path, threads: int) -> dict[str, Any]:
     """Load and generate in a process of its own, so that memory and times are of this artefact alone."""
-    command = [sys.executable, "-m", "trainer.real_size", "--engine", str(artefact)]
+    command = [sys.executable, "-m", "trainer.real_size", "--engine", str(artefact), "--threads", str(threads)]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found
 
 
-def time_engine(artefact: Path) -> dict[str, Any]:
+def time_engine(artefact: Path, threads: int) -> dict[str, Any]:
     """How long do loading, prefill and decoding take here, at several prompt lengths?"""
     from trainer.engine import Engine
 
-    engine = Engine(artefact, threads=2)
+    engine = Engine(artefact, threads)
     random = Random(2)
     answer = engine.answer("用户看了帐篷", 8)
     speeds = {}
@@ -197,16 +197,17 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("var/real-size"))
     parser.add_argument("--layers", type=int, default=LAYERS)
     parser.add_argument("--drop", type=int, default=DROPPED)
+    parser.add_argument("--threads", type=int, default=2, help="of the engine; on a busy machine 1, they spin")
     parser.add_argument("--engine", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.engine:
-        sys.stdout.write(json.dumps(time_engine(options.engine)) + "\n")
+        sys.stdout.write(json.dumps(time_engine(options.engine, options.threads)) + "\n")
         return
     models = options.out / "models"
     shutil.rmtree(models, ignore_errors=True)
     models.mkdir(parents=True)
     try:
-        figures, checks = real_size(models, options.layers, options.drop)
+        figures, checks = real_size(models, options.layers, options.drop, options.threads)
     finally:
         shutil.rmtree(models, ignore_errors=True)
     text = json.dumps(figures, indent=1)
