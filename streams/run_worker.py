@@ -214,10 +214,12 @@ class Worker:
             try:
                 await self._check_broker()
                 break
-            except UnavailableError:
+            except UnavailableError as error:
+                self._ills["broker"] = str(error)
                 if time.monotonic() - now_s > UNTOLD_S:
                     raise
                 await asyncio.sleep(0.1)
+        self._ills["broker"] = ""
         self._confirmed, self._confirmed_s = connections, now_s
 
     async def _check_broker(self) -> None:

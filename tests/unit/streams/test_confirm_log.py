@@ -79,11 +79,15 @@ def test_a_topic_made_anew_under_the_same_connection_is_noticed_when_the_answer_
 @pytest.mark.usefixtures("long_ago")
 def test_a_broker_that_does_not_answer_is_waited_for() -> None:
     broker = Broker(UnavailableError("gone"), UnavailableError("gone"), "c/old")
-    confirm(worker(broker, [object()]), 2)
+    one = worker(broker, [object()])
+    confirm(one, 2)
     assert broker.asked == 3
+    assert one._ills["broker"] == ""
 
 
 def test_a_broker_that_never_answers_ends_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_worker, "UNTOLD_S", 0.0)
+    one = worker(Broker(UnavailableError("gone")), [object()])
     with pytest.raises(UnavailableError):
-        confirm(worker(Broker(UnavailableError("gone")), [object()]), 1)
+        confirm(one, 1)
+    assert one._ills["broker"] == "gone", "health says why meanwhile"
