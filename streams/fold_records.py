@@ -24,6 +24,7 @@ from intentloop.topics import DRIFTED, PICKED, TELEMETRY, TRIGGERED, Topic, dead
 from streams.fold_partition import NOTHING, CompiledWay, Owned, PlainWay, Walk, Way
 
 DEAD = dead(TELEMETRY)
+FEW = 3  # records of a partition in a batch; fewer are folded faster by the definition than laid out in columns
 MAX_FACT_BYTES = MAX_REQUEST_BYTES - 4_096  # room for the key and Kafka's own framing
 
 _decode_envelope = DECODERS[TELEMETRY.name].decode
@@ -143,8 +144,8 @@ def _owned(record: Record, envelope: Envelope, keys: Keys) -> Owned:
 def _way(
     decoded: Sequence[Decoded], found: Mapping[str, bytes | None], spending: Spending, context: FoldContext
 ) -> Way:
-    """Compiled where there is compiled code and the batch is ordinary; else by the definition."""
-    if context.compiled is not None:
+    """Compiled where there is compiled code and the batch is ordinary and not small; else by the definition."""
+    if context.compiled is not None and len(decoded) >= FEW:
         owned = [_owned(one.record, one.envelope, context.keys) for one in decoded if one.envelope is not None]
         walked = context.compiled.walk(owned, found)
         if walked is not None:

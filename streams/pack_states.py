@@ -23,8 +23,11 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def compiled(function: Function) -> Function:
-    """Compile at the first call, or read the machine code that an earlier process kept."""
-    return cast(Function, numba.njit(cache=True, error_model="numpy")(function))
+    """Compile at the first call, or read the machine code that an earlier process kept.
+
+    Nothing is allocated in here, so references are not counted: that alone took more time than all the rest.
+    """
+    return cast(Function, numba.njit(cache=True, error_model="numpy", _nrt=False)(function))
 
 
 class States(NamedTuple):

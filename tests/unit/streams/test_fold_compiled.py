@@ -20,7 +20,7 @@ from intentloop.fold import FoldRule
 from intentloop.timeline import TimeRule
 from streams.fold_columns import ColumnFold
 from streams.fold_partition import Owned
-from streams.fold_records import FoldContext, Record, decode, fold_batch, state_keys
+from streams.fold_records import FEW, FoldContext, Record, decode, fold_batch, state_keys
 from tests.unit.core_streams.make import NOW_MS, TENT, envelope, inference, skipped, view
 
 KEYS = Keys("t")
@@ -85,6 +85,7 @@ def run(records: Sequence[Record], rule: FoldRule, compiled: bool, batch: int = 
     store: dict[str, bytes] = {}
     counts: Counter[str] = Counter()
     outputs: list[tuple[str, str, bytes]] = []
+    assert batch >= FEW
     for start in range(0, len(records), batch):
         decoded = decode(records[start : start + batch], rule)
         found = {key: store.get(key) for key in state_keys(decoded, KEYS)}
@@ -146,7 +147,7 @@ def test_a_full_state_goes_through_compiled_code_unchanged() -> None:
 def test_a_state_that_cannot_be_read_is_refused_in_either_way(packed: bytes) -> None:
     assert walk(FoldRule(), envelope(view("a")), packed) is None
     rule = FoldRule()
-    decoded = decode([Record(0, 0, encode(envelope(view("a"))))], rule)
+    decoded = decode([Record(0, offset, encode(envelope(view("a")))) for offset in range(FEW)], rule)
     found = {key: packed if ":user:" in key else None for key in state_keys(decoded, KEYS)}
     with pytest.raises(ContractError, match="state"):
         fold_batch(decoded, found, {0: -1}, FoldContext(KEYS, rule, "", ColumnFold(rule)))
