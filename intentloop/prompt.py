@@ -74,10 +74,13 @@ def item_text(item: SequenceItem) -> str:
 
 
 def _line(item: SequenceItem, title: str, category: str) -> str:
-    price = "" if item.price_yuan is None else _price(item.price_yuan)
-    path = f",cat:{category}" if item.category else ""
-    dwell = f",{item.dwell_s}s" if item.dwell_s > 0 else ""
-    inside = f"{title}{price}{path}{dwell}"
+    inside, price, dwell = title, item.price_yuan, item.dwell_s
+    if price is not None:
+        inside += _price(price)
+    if item.category:
+        inside += ",cat:" + category
+    if dwell > 0:
+        inside += f",{dwell}s"
     return f"{_PAGE.get(item.action, '其他')}({inside if title else inside[1:]})"
 
 
