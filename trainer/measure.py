@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from intentloop import gate
-from trainer import search_race, step
+from trainer import check, search_race, step
 from trainer.quantise import Candidate, read_candidates
 from trainer.rule import LineRule
 from trainer.search_score import Score
@@ -25,9 +25,9 @@ CHOICE = "choice.json"
 Field = dict[str, Any]  # search_device.Contestant by candidate; that module loads the engine
 
 
-def measure(run: step.Run, directory: Path) -> step.Metrics:
+def measure(run: step.Run, directory: Path) -> step.Findings:
     """Let all candidates race, choose, and write it all down."""
-    from trainer import pareto, plot
+    from trainer import dataset, pareto, plot
 
     scores = score_all(read_candidates(run), lambda some: contest(run, some), run.rule.gate)
     chosen = choose([score for score in scores if not score.left], run.rule)
@@ -41,7 +41,16 @@ def measure(run: step.Run, directory: Path) -> step.Metrics:
         values = msgspec.structs.asdict(found)
         del values["candidate"]
         metrics[found.candidate.name] = values
-    return metrics
+    return step.Findings(metrics, promises(chosen, scores, len(dataset.read(run.step("freeze") / "dev.jsonl"))))
+
+
+def promises(chosen: Score, scores: Sequence[Score], dev_samples: int) -> tuple[check.Check, ...]:
+    """What must hold of a choice: it and every rival that did not leave for a reason answered the whole dev set."""
+    silent = [found for found in scores if not found.left and found.samples < dev_samples]
+    return (
+        check.at_least("dev samples that the chosen one answered", chosen.samples, dev_samples),
+        check.at_most("candidates that neither answered them nor left with a reason", len(silent), 0),
+    )
 
 
 def score_all(

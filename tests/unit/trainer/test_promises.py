@@ -10,7 +10,9 @@ import pytest
 
 from intentloop.adapters import signing
 from intentloop.release import Manifest
-from trainer import check, freeze, judge, publish, rule, step, tiny_corpus
+from trainer import check, freeze, judge, measure, publish, rule, step, tiny_corpus
+from trainer.quantise import Candidate
+from trainer.search_score import Score
 
 PRIVATE, PUBLIC = signing.generate_keys()
 
@@ -46,6 +48,22 @@ def test_a_class_with_nothing_to_learn_from_is_noticed() -> None:
     parts = cut()
     parts["train"] = [sample for sample in parts["train"] if sample.intent != "场景购物"]
     assert broken(freeze.promises(parts)) == {"training samples of the rarest class": 0}
+
+
+def score(name: str, samples: int, left: str = "") -> Score:
+    candidate = Candidate(name=name, checkpoint="", reference="", quantiser="rtn", block=64, dropped=())
+    return Score(
+        candidate=candidate, accuracy=1, exact=1, faults=0, divergence=0, artefact_bytes=1, samples=samples, left=left
+    )
+
+
+def test_a_choice_among_candidates_that_were_not_asked_the_same_is_noticed() -> None:
+    best, gone = score("a", 120), score("b", 30, left="surely behind a")
+    assert broken(measure.promises(best, [best, gone], 120)) == {}
+    silent = "candidates that neither answered them nor left with a reason"
+    assert broken(measure.promises(best, [best, score("c", 119)], 120)) == {silent: 1}
+    few = score("d", 60)
+    assert broken(measure.promises(few, [few], 120)) == {"dev samples that the chosen one answered": 60, silent: 1}
 
 
 @pytest.fixture
