@@ -5,7 +5,7 @@ import pytest
 
 from intentloop.adapters import signing
 from intentloop.errors import ConfigurationError
-from intentloop.release import Manifest, ReleaseFile
+from intentloop.release import BaseArtefact, Manifest, ReleaseFile
 
 FILE = ReleaseFile(name="llm.mnn", size_bytes=3, sha256="a" * 64, md5="b" * 32)
 
@@ -44,7 +44,8 @@ def test_a_signed_manifest_verifies_also_after_a_trip_through_json() -> None:
 def test_a_change_of_any_field_breaks_the_signature(field: str) -> None:
     signed = signing.sign(manifest(), PRIVATE)
     value = getattr(signed, field)
-    forged = {str: "forged", int: 99, tuple: (), dict: {"base": "y"}}[type(value)]
+    other_base = BaseArtefact(version="v1", sha256="c" * 64)
+    forged = {str: "forged", int: 99, tuple: (), dict: {"base": "y"}, type(None): other_base}[type(value)]
     if value == forged:
         forged = (7,)
     assert not signing.verify(msgspec.structs.replace(signed, **{field: forged}), PUBLIC)
