@@ -15,7 +15,7 @@ import msgspec
 
 from intentloop import sketch
 from intentloop.adapters.settings import KafkaSection, ProcessSettings
-from intentloop.errors import ContractError
+from intentloop.errors import ContractError, UnavailableError
 from intentloop.indicators import INDICATORS, Indicator
 from intentloop.phone_speed import PhoneTable
 from intentloop.release import Interval, StepRecord
@@ -137,8 +137,12 @@ def _earlier(history: Path, known: set[str]) -> Iterator[Row]:
     files = sorted(history.glob("*.json"), key=lambda path: path.stat().st_mtime, reverse=True)
     files = [path for path in files if path.stem not in known][:EARLIER]
     for path in files:
-        first = msgspec.json.decode(path.read_bytes(), type=Report).rows[0]
-        yield msgspec.structs.replace(first, role="earlier")
+        try:
+            first = msgspec.json.decode(path.read_bytes(), type=Report).rows[0]
+        except msgspec.DecodeError as error:
+            log.warning("%s is of another version and left out: %s", path.name, error)
+        else:
+            yield msgspec.structs.replace(first, role="earlier")
 
 
 def _from_phones(table: PhoneTable) -> Iterator[Row]:
@@ -179,17 +183,16 @@ def _phones(kafka: KafkaSection, kept: Path, budget_s: float) -> phones.Collecte
         return phones.read(kept)
     try:
         return phones.collect(kafka, kept, budget_s)
-    except (RuntimeError, OSError) as error:  # those of Kafka's client among them
-        log.warning(
-            "phones' telemetry at %s cannot be read (%s); the report has what was known", kafka.bootstrap, error
-        )
+    except UnavailableError as error:
+        log.warning("phones' telemetry cannot be read (%s); the report has what was known", error)
         return phones.read(kept)
 
 
 def main() -> None:
     """Write the report of a run, after reading on in the phones' telemetry."""
     step.prepare_process()
-    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    logging.basicConfig(level=logging.CRITICAL, format="%(message)s")  # Kafka's client tells every try
+    log.setLevel(logging.INFO)
     settings = ReportSettings()
     parser = argparse.ArgumentParser(prog="intentloop report", description="Compare a run with releases and phones.")
     parser.add_argument("run", type=Path, nargs="?", help="a run's directory; the newest if none is named")

@@ -90,9 +90,9 @@ def _stress(figure: Any, report: Report) -> None:
     for detail in report.details:
         found = detail.stress
         step = found.runs / max(1, len(found.speeds))
-        places = [index * step for index in range(len(found.speeds))]
-        speed.plot(places, found.speeds, linewidth=0.8, label=_literal(detail.version))
-        memory.plot(places, [size / 1e6 for size in found.private_bytes], label=_literal(detail.version))
+        for axes, values in ((speed, found.speeds), (memory, [size / 1e6 for size in found.private_bytes])):
+            places = [index * step for index in range(len(values))]
+            axes.plot(places, values, linewidth=0.8, label=_literal(detail.version))
     speed.set(xlabel="answers", ylabel="speed, usual = 1")
     memory.set(xlabel="answers", ylabel="private memory, MB")
     speed.legend()

@@ -3,6 +3,8 @@
 import asyncio
 from pathlib import Path
 
+import msgspec
+
 from intentloop.adapters.facts_producer import FactProducer
 from intentloop.adapters.settings import KafkaSection
 from intentloop.adapters.topics_admin import ensure_topics
@@ -42,6 +44,15 @@ def test_reading_goes_on_where_it_stopped(kafka: KafkaSection, tmp_path: Path) -
     second = phones.collect(kafka, path, BUDGET_S)
     assert [(row.version, row.inferences) for row in second.table.rows] == [("v1", 21), ("v2", 1)]
     assert phones.collect(kafka, path, BUDGET_S) == second
+
+
+def test_a_broker_that_began_anew_is_read_from_its_beginning(kafka: KafkaSection, tmp_path: Path) -> None:
+    ensure_topics(kafka)
+    path = tmp_path / "phones.json"
+    asyncio.run(send(kafka, envelope(0)))
+    old = phones.Collected(epoch="another/log", offsets=dict.fromkeys(range(TELEMETRY.partitions), 1_000_000))
+    path.write_bytes(msgspec.json.encode(old))
+    assert [row.inferences for row in phones.collect(kafka, path, BUDGET_S).table.rows] == [1]
 
 
 def test_without_a_file_nothing_is_known(tmp_path: Path) -> None:

@@ -8,9 +8,13 @@ import msgspec
 import pytest
 
 from intentloop import gate, sketch
+from intentloop.adapters.settings import KafkaSection
+from intentloop.errors import UnavailableError
 from intentloop.indicators import INDICATORS
 from intentloop.phone_speed import PhoneRow, PhoneTable
 from intentloop.release import Measurement
+from intentloop.topics import Topic
+from trainer import phones as collecting
 from trainer import report, report_page, rule, step
 from trainer.device_run import DeviceReport
 from trainer.indicator_buckets import Bucket
@@ -100,8 +104,20 @@ def test_earlier_releases_are_compared_with_newest_first_and_none_twice(run_dire
         kept = msgspec.structs.replace(own, rows=(first, *own.rows[1:]))
         (tmp_path / f"{version}.json").write_bytes(msgspec.json.encode(kept))
         os.utime(tmp_path / f"{version}.json", (1000 - number, 1000 - number))
+    (tmp_path / "v-2.json").write_text('{"rows": "of another version"}')
     rows = report.gather(step.Run(run_directory), tmp_path, PhoneTable()).rows
     assert [(row.version, row.role) for row in rows[2:]] == [("v0", "earlier"), ("v-1", "earlier")]
+
+
+def test_a_broker_that_is_away_leaves_what_was_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def away(kafka: KafkaSection, topic: Topic) -> str:
+        raise UnavailableError("away")
+
+    monkeypatch.setattr(collecting, "broker_epoch", away)
+    kept = tmp_path / "phones.json"
+    kept.write_bytes(msgspec.json.encode(collecting.Collected(epoch="log", offsets={3: 7}, table=phones())))
+    assert report._phones(KafkaSection(), kept, 1.0).table == phones()
+    assert collecting.read(kept).offsets == {3: 7}
 
 
 def test_the_page_holds_its_pictures_and_no_foreign_markup(run_directory: Path, tmp_path: Path) -> None:
