@@ -52,16 +52,12 @@ def _draw(axes: Any, panel: tuple[Axis, Axis], table: Table) -> None:
     for score in stayed:
         kind, cut = score.candidate.quantiser, len(score.candidate.dropped)
         colour = f"C{cuts.index(cut)}"
-        label = f"{cut} cut, {kind}"
-        axes.plot(
-            x_of(score),
-            y_of(score),
-            MARKERS[kinds.index(kind) % len(MARKERS)],
-            color=colour,
-            fillstyle="full" if score.candidate.name in on_front else "none",
-            label=None if label in seen else label,
-        )
-        seen.add(label)
+        marker = MARKERS[kinds.index(kind) % len(MARKERS)]
+        filled = "full" if score.candidate.name in on_front else "none"
+        axes.plot(x_of(score), y_of(score), marker, color=colour, fillstyle=filled)
+        if (kind, cut) not in seen:  # the legend has every kind once, filled
+            axes.plot([], [], marker, color=colour, label=f"{cut} cut, {kind}")
+        seen.add((kind, cut))
         if score.candidate.name == table.chosen:
             axes.plot(x_of(score), y_of(score), "o", markersize=16, fillstyle="none", color="black")
         if "accuracy" in y_name:
