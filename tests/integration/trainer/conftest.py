@@ -18,7 +18,7 @@ os.environ["OMP_WAIT_POLICY"] = "PASSIVE"  # before torch is loaded: threads tha
 
 BASE = Path(publish.__file__).with_name("tiny_qwen3")
 RULE = Path(publish.__file__).with_name("tiny.yaml")
-LINE_TIMEOUT_S = 400
+LINE_TIMEOUT_S = 900
 
 
 class Keys(msgspec.Struct, frozen=True):
@@ -85,7 +85,7 @@ def _small_rule() -> rule.LineRule:
     replace = msgspec.structs.replace
     return replace(
         usual,
-        tune=replace(usual.tune, num_train_epochs=2, learning_rate=2e-3),
+        tune=replace(usual.tune, num_train_epochs=4),
         split=replace(usual.split, dev_samples=20, calibration_samples=24),
         quant=replace(usual.quant, calibration_floor_tokens=1000),
         gate=GateRule(min_accuracy=0, min_recall=0, max_recall_loss=1, max_loss=1, min_fix_ratio=0, max_fault_ratio=1),
