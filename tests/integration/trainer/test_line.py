@@ -119,8 +119,9 @@ def test_no_answer_thinks_and_answers_end(killed_run: KilledRun) -> None:
     golden = dataset.read(killed_run.run.step("freeze") / "golden.jsonl")
     replies = [engine.answer(dataset.prompt_text(sample), max_tokens=40) for sample in golden]
     assert not [reply for reply in replies if "think" in reply.text]  # M08
-    ended = [reply for reply in replies if reply.output_tokens < 40]
-    assert len(ended) >= 0.95 * len(replies)  # M09: with a masked end mark none would
+    assert not [reply for reply in replies if reply.output_tokens >= 40]  # M09: with a masked end mark none would end
+    report = judge.read_report(killed_run.run.step("gate") / "candidate.json")
+    assert (report.thinking, report.unended) == (0, 0)
 
 
 def test_the_engine_says_what_the_checkpoint_says_for_most_prompts(killed_run: KilledRun) -> None:
