@@ -94,6 +94,8 @@ def test_all_candidates_were_measured_before_one_was_chosen(killed_run: KilledRu
     names.remove("drop1-int8")  # a fallback, and the others kept the limits
     assert {"chosen", *names} == set(metrics)
     assert all(metrics[name]["divergence"] < 0.5 for name in names)
+    exported = killed_run.run.metrics("export")
+    assert exported["drop1-int8_bytes"] > 1.3 * exported["drop1-rtn64_bytes"]  # weights of 8 bits beside 4, head of 8
 
 
 def test_evaluation_happened_although_the_run_was_short(killed_run: KilledRun) -> None:
