@@ -4,6 +4,7 @@ Also a process of its own, `python -m trainer.device_run ARTEFACT DATASET RULE R
 incumbent each in a fresh one, so that memory and load times are of one model alone.
 """
 
+import logging
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,7 +20,7 @@ from intentloop.gate import Outcome
 from intentloop.indicators import INDICATORS
 from intentloop.release import Measurement
 from intentloop.training_set import TrainingSample
-from trainer import dataset, prefix_reuse, step
+from trainer import dataset, prefix_reuse, progress, step
 from trainer.engine import Engine, Reply, engine_version
 from trainer.indicator_buckets import Bucket, buckets, rates
 from trainer.prefix_reuse import PrefixReuse
@@ -57,7 +58,7 @@ def report(artefact: Path, data: Path, rule: MeasureRule) -> DeviceReport:
     engine = Engine(artefact, rule.threads, reuse=False)
     growth_bytes = psutil.Process().memory_info().rss - before_bytes
     prompts = [dataset.prompt_text(sample) for sample in samples]
-    replies = [engine.answer(text, rule.max_tokens) for text in prompts]
+    replies = answers(engine, prompts, rule.max_tokens)
     outcomes = [outcome(sample, reply.text) for sample, reply in zip(samples, replies, strict=True)]
     found = buckets(engine, samples, rule.speed_lengths, rule.max_tokens)
     known = [(text, reply.text) for text, reply in zip(prompts, replies, strict=True)]
@@ -74,6 +75,16 @@ def report(artefact: Path, data: Path, rule: MeasureRule) -> DeviceReport:
         unended=sum(reply.output_tokens >= rule.max_tokens for reply in replies),
         prefix=prefix_reuse.compare(artefact, prompts[: rule.stability_runs], rule),
     )
+
+
+def answers(engine: Engine, prompts: Sequence[str], max_tokens: int) -> list[Reply]:
+    """What does the engine say to each prompt? With a real model it takes minutes to hear all."""
+    replies = []
+    with progress.Advance("answers", len(prompts)) as advance:
+        for text in prompts:
+            replies.append(engine.answer(text, max_tokens))
+            advance.to(len(replies))
+    return replies
 
 
 def indicators(
@@ -161,6 +172,7 @@ def _log_softmax(logits: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def main() -> None:
     """Measure what the command line names and write the report."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
     artefact, data, rule, target = (Path(argument) for argument in sys.argv[1:5])
     measured = report(artefact, data, msgspec.json.decode(rule.read_bytes(), type=MeasureRule))
     step.write_atomically(target, msgspec.json.format(msgspec.json.encode(measured)))

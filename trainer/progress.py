@@ -5,9 +5,10 @@ import sys
 import time
 from collections.abc import Callable
 from types import TracebackType
+from typing import TYPE_CHECKING
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 log = logging.getLogger("trainer")
 
@@ -63,7 +64,11 @@ def duration(seconds: float) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60} min"
 
 
-def _bar() -> Progress:
+def _bar() -> "Progress":
+    """Make a bar; its library is loaded for people only, since processes whose memory is measured advance, too."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
     columns = (TextColumn("  {task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     said = TextColumn("{task.fields[said]}")
     return Progress(*columns, said, console=Console(stderr=True), transient=True)
