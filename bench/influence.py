@@ -171,9 +171,9 @@ def _options() -> tuple[argparse.Namespace, Shape]:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--layers", type=int, default=28)
     parser.add_argument("--hidden", type=int, default=1024)
-    parser.add_argument("--rows", type=int, default=3)
+    parser.add_argument("--rows", type=int, default=2)
     parser.add_argument("--tokens", type=int, default=256, help="of each row")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=4)
     options = parser.parse_args()
     shape = Shape(layers=options.layers, hidden=options.hidden, rows=options.rows, tokens=options.tokens)
     return options, shape
