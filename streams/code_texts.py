@@ -1,7 +1,8 @@
 """Which numbers stand for the texts of a column? `intentloop.window.id_code` and `thing_code`, compiled."""
 
 from streams.columns import SEPARATOR
-from streams.pack_states import Bytes, Integers, compiled
+from streams.keep_compiled import compiled
+from streams.pack_states import Bytes, Integers
 
 
 @compiled

@@ -24,7 +24,7 @@ def compiled_walk(rule: FoldRule, wanted: bool = True) -> Walk | None:
             raise
         log.warning("numba is not installed: batches are folded without it; pip install 'intentloop[compiled]'")
         return None
-    except RuntimeError as error:  # numba's way to say that neither the source's nor the user's directory is writable
+    except RuntimeError as error:
         log.warning("compiled code has no place: %s; set NUMBA_CACHE_DIR to a writable directory", error)
         return None
     walk = ColumnFold(rule)

@@ -42,7 +42,8 @@ from streams.columns import (
     Rule,
     Work,
 )
-from streams.pack_states import Integers, States, compiled
+from streams.keep_compiled import compiled
+from streams.pack_states import Integers, States
 
 
 @compiled

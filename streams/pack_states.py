@@ -1,17 +1,15 @@
 """How do packed states become rows of numbers and back? `intentloop.window.pack_head` for a whole batch, compiled.
 
-Numba compiles these functions at a worker's first start on a machine, and keeps the machine code beside this file or,
-where that is not writable, in the user's cache. Not here: what moves the rows (`fold_kernel.py`).
+Not here: what moves the rows (`fold_kernel.py`).
 """
 
-from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import NamedTuple
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
 from intentloop.window import CODE_BYTES, HEAD, MAX_IDS, MAX_RECENT, VERSION
+from streams.keep_compiled import compiled
 
 MAX_WINDOW = 64  # labels; wider windows are left to the definition
 HEAD_BYTES, RECENT_BYTES, LABEL_BYTES = HEAD.size, 12, 4
@@ -19,15 +17,6 @@ MAX_HEAD_BYTES = HEAD_BYTES + MAX_IDS * CODE_BYTES + MAX_RECENT * RECENT_BYTES +
 
 Integers = NDArray[np.int64]
 Bytes = NDArray[np.uint8]
-Function = TypeVar("Function", bound=Callable[..., Any])
-
-
-def compiled(function: Function) -> Function:
-    """Compile at the first call, or read the machine code that an earlier process kept.
-
-    Nothing is allocated in here, so references are not counted: that alone took more time than all the rest.
-    """
-    return cast(Function, numba.njit(cache=True, error_model="numpy", _nrt=False)(function))
 
 
 class States(NamedTuple):
