@@ -1,13 +1,15 @@
 """What does each step of the line take, and what of it is ours? `python -m bench.line`; its last line is JSON.
 
 Runs the whole line on the tiny model with little data, each step a process of its own, as in production, and prints
-seconds (with starting Python and loading libraries) and peak memory. Then does the steps that have a plain counterpart
-once more without us (`bench.line_plain`): the same libraries on the same files, nothing checked, hashed or recorded.
-`ours` and `peer` are the seconds of those steps together, `ratio` is ours / peer; `memory_ratio` compares the largest
-peaks. `--run DIRECTORY` takes the place of a temporary one and is kept.
+seconds (with starting Python and loading libraries) and peak memory. A step that has a plain counterpart is followed by
+it (`bench.line_plain`): the same libraries on the same files, nothing checked, hashed or recorded. `ours` and `peer`
+are the seconds of those steps together, `ratio` is ours / peer; `cpu_ratio` is the same in CPU seconds, which other
+processes disturb less; `memory_ratio` compares the largest peaks. `--run DIRECTORY` takes the place of a temporary one
+and is kept.
 """
 
 import argparse
+import resource
 import subprocess
 import sys
 import tempfile
@@ -26,9 +28,10 @@ TRAINER = Path(step.__file__).parent
 
 
 class Took(msgspec.Struct, frozen=True):
-    """One process: wall seconds from its start to its end, and its peak memory."""
+    """One process: wall seconds from its start to its end, CPU seconds of it and its children, peak memory."""
 
     seconds: float
+    cpu_seconds: float
     peak_bytes: int
 
 
@@ -37,11 +40,14 @@ def main() -> None:
     options = _options()
     with tempfile.TemporaryDirectory() as temporary:
         current = prepare(options.run or Path(temporary) / "run", options.samples)
-        ours = {name: _ours(current, name) for name in run.STEPS}
-        peer = {name: _plain(current, name, Path(temporary) / f"plain-{name}") for name in line_plain.STEPS}
-    for name, took in ours.items():
-        beside = f", plain {peer[name].seconds:.1f} s, {peer[name].peak_bytes / 1e6:.0f} MB" if name in peer else ""
-        say(f"{name:10} {took.seconds:6.1f} s {took.peak_bytes / 1e6:6.0f} MB{beside}")
+        ours, peer = {}, {}
+        for name in run.STEPS:
+            ours[name] = _ours(current, name)
+            beside = ""
+            if name in line_plain.STEPS:
+                peer[name] = _plain(current, name, Path(temporary) / f"plain-{name}")
+                beside = f", plain {peer[name].seconds:.1f} s {peer[name].peak_bytes / 1e6:.0f} MB"
+            say(f"{name:10} {ours[name].seconds:6.1f} s {ours[name].peak_bytes / 1e6:6.0f} MB{beside}")
     finish(_figures(ours, peer, options.samples))
 
 
@@ -66,32 +72,40 @@ def prepare(directory: Path, samples: int) -> step.Run:
 
 def _ours(current: step.Run, name: str) -> Took:
     arguments, environment = run.command(name, current)
-    started = time.perf_counter()
+    clocks = _clocks()
     code = subprocess.run(arguments, env=environment, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL).returncode
-    seconds = time.perf_counter() - started
+    seconds, cpu_seconds = (after - before for after, before in zip(_clocks(), clocks, strict=True))
     run.check_ended(name, current, code)
     manifest = current.manifest(name)
     assert manifest is not None
-    return Took(seconds, manifest.peak_bytes)
+    return Took(seconds, cpu_seconds, manifest.peak_bytes)
 
 
 def _plain(current: step.Run, name: str, out: Path) -> Took:
     out.mkdir()
     _, environment = run.command(name, current)
     command = [sys.executable, "-m", "bench.line_plain", name, str(current.directory), str(out)]
-    started = time.perf_counter()
+    clocks = _clocks()
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True)
-    return Took(time.perf_counter() - started, int(done.stdout.splitlines()[-1]))
+    seconds, cpu_seconds = (after - before for after, before in zip(_clocks(), clocks, strict=True))
+    return Took(seconds, cpu_seconds, int(done.stdout.splitlines()[-1]))
+
+
+def _clocks() -> tuple[float, float]:
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.perf_counter(), children.ru_utime + children.ru_stime
 
 
 def _figures(ours: dict[str, Took], peer: dict[str, Took], samples: int) -> dict[str, Any]:
     mine, plain = (sum(took[name].seconds for name in peer) for took in (ours, peer))
+    cpu = [sum(took[name].cpu_seconds for name in peer) for took in (ours, peer)]
     peaks = [max(took[name].peak_bytes for name in peer) for took in (ours, peer)]
     return {
         "bench": "line",
         "ours": mine,
         "peer": plain,
         "ratio": mine / plain,
+        "cpu_ratio": cpu[0] / cpu[1],
         "memory_ratio": peaks[0] / peaks[1],
         "line_seconds": sum(took.seconds for took in ours.values()),
         "seconds": {name: round(took.seconds, 2) for name, took in ours.items()},
