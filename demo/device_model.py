@@ -91,15 +91,14 @@ class DeviceModels:
         version = blobs.check_version(adapter.base.version)
         base = _verified(await uplink.manifest(version), version, self._public_key)
         check_base(adapter, base)
-        async with self._fetching.setdefault(f"files of {version}", asyncio.Lock()):
-            home = await self._store(base, uplink)
-        return await asyncio.to_thread(_together, home, directory)
+        return await asyncio.to_thread(_together, await self._store(base, uplink), directory)
 
     async def _store(self, manifest: Manifest, uplink: Uplink) -> Path:
         """Where do the files of this release lie on the phone? Fetches them unless they are there."""
         directory = self._directory / blobs.check_version(manifest.version)
-        if not _is_installed(directory, manifest):
-            await self._download(directory, manifest, uplink)
+        async with self._fetching.setdefault(f"files of {manifest.version}", asyncio.Lock()):
+            if not _is_installed(directory, manifest):
+                await self._download(directory, manifest, uplink)
         return directory
 
     async def _download(self, directory: Path, manifest: Manifest, uplink: Uplink) -> None:
