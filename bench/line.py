@@ -118,7 +118,7 @@ def _figures(ours: dict[str, Took], peer: dict[str, Took], samples: int) -> dict
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--samples", type=int, default=160, help="of training")
+    parser.add_argument("--samples", type=int, default=80, help="of training")
     parser.add_argument("--run", type=Path, help="where the run is to lie; it is kept")
     return parser.parse_args()
 
