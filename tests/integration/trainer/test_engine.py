@@ -138,7 +138,8 @@ class Silent:
         return found
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
+        owner = self._inner if hasattr(self._inner, name) else self._inner._c_obj
+        return getattr(owner, name)
 
 
 def test_counters_are_read_only_after_the_context_is_emptied(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
