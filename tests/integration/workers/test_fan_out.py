@@ -115,6 +115,8 @@ async def test_a_log_that_begins_anew_under_a_running_fan_out_is_carried_whole(
         for number in range(100, 180):  # the new log is longer than the offsets of the old one
             await producer.send(topics.PICKED, picked(number).id, picked(number))
         await until(queue, 16 + 80)
+        jobs = await queue.claim("w", 100, 0)
+    assert {job.id for job in jobs} == {picked(number).id for number in (*range(16), *range(100, 180))}
 
 
 async def test_offsets_go_on_in_the_same_log_and_are_forgotten_in_another(redis_section: RedisSection) -> None:
