@@ -10,6 +10,7 @@ import uvicorn
 
 from gateway.app import create_app
 from gateway.settings import GatewaySettings
+from intentloop.adapters.memory import settle_memory
 from intentloop.errors import ConfigurationError
 
 log = logging.getLogger("gateway")
@@ -55,6 +56,7 @@ def main() -> int:
     server = uvicorn.Server(config)
     listener = config.bind_socket()
     log.info("listening on %s:%d", settings.http.host, listener.getsockname()[1])
+    settle_memory()
     server.run(sockets=[listener])
     return EXIT_CONFIGURATION if broken else 0
 

@@ -19,6 +19,7 @@ from intentloop.adapters.broker_epoch import LogIdentity
 from intentloop.adapters.facts_producer import FactProducer
 from intentloop.adapters.health import HealthServer
 from intentloop.adapters.keys import Keys
+from intentloop.adapters.memory import settle_memory
 from intentloop.adapters.redis_client import check_noeviction, connect, ready
 from intentloop.adapters.state_store import StateStore, enter_epoch
 from intentloop.adapters.topics_admin import ensure_topics
@@ -169,6 +170,7 @@ class Worker:
         applier = BatchApplier(store, producer, context)
         watchers = (self._watch_redis(store, applier), self._watch_broker())
         self._watchers = [asyncio.create_task(_or_end(watcher)) for watcher in watchers]
+        settle_memory()
         log.info("stream worker is ready on broker %s", self._epoch)
         return applier
 
