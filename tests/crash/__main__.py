@@ -37,6 +37,7 @@ def main() -> int:
 
 def say(line: str) -> None:
     sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()  # a run takes long, and its rows are worth having when it is cut short
     sys.stdout.flush()
 
 
