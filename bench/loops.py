@@ -18,12 +18,13 @@ from bench.meter import Meter
 from intentloop.adapters.codec import DECODERS
 from intentloop.adapters.facts_producer import FactProducer
 from intentloop.adapters.keys import Keys
+from intentloop.adapters.record_fetcher import Record
 from intentloop.adapters.redis_client import connect
 from intentloop.adapters.state_store import StateStore
 from intentloop.topics import TELEMETRY
 from streams.apply_batch import BatchApplier
 from streams.compile_fold import compiled_walk
-from streams.fold_records import FoldContext, Record
+from streams.fold_records import FoldContext
 from streams.settings import StreamsSettings, fold_rule
 
 BATCH = 300

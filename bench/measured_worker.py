@@ -57,9 +57,9 @@ class Phases:
     def round_off(self, apply: Callable[..., Awaitable[int]]) -> Callable[..., Awaitable[int]]:
         """Note where each batch ends; the first one, with its cold caches and connections, is not counted."""
 
-        async def rounded(applier: BatchApplier, records: Sequence[Any]) -> int:
+        async def rounded(applier: BatchApplier, records: Sequence[Any], confirmed: Awaitable[None]) -> int:
             before = applier.counts["events_in"]
-            applied = await apply(applier, records)
+            applied = await apply(applier, records, confirmed)
             self.ended_s = time.process_time()
             if self.batches == 0:
                 self.began_s = self.ended_s

@@ -11,11 +11,12 @@ from bench.meter import Meter
 from intentloop import window
 from intentloop.adapters.facts_producer import FactProducer
 from intentloop.adapters.keys import Keys
+from intentloop.adapters.record_fetcher import Record
 from intentloop.adapters.redis_client import connect
 from intentloop.adapters.state_store import StateStore
 from intentloop.topics import DRIFTED, PICKED, TELEMETRY, TRIGGERED
 from streams.apply_batch import BatchApplier
-from streams.fold_records import DEAD, FoldContext, Output, Record, decode, fold_batch, state_keys
+from streams.fold_records import DEAD, FoldContext, Output, decode, fold_batch, state_keys
 from streams.settings import StreamsSettings, fold_rule
 
 _OUTPUTS = (DRIFTED, TRIGGERED, PICKED, DEAD)

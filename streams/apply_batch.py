@@ -4,7 +4,8 @@
 2. Per batch: drop what lies at or below the watermark; the rest must follow it without a gap. One MGET of the touched
    watermarks and states; a watermark that differs from memory stops this process: another worker owns the partition, or
    Redis went back.
-3. Fold in memory (pure); send the outputs with acks=all, and wait until all of them are stored.
+3. Fold in memory (pure), and wait for the broker's word that the records are of the log that the watermarks are of;
+   send the outputs with acks=all, and wait until all of them are stored.
 4. One script per partition: if the watermark is the expected one, write states, counters and the new watermark.
 5. Only then acknowledge to Kafka (the caller does). Any exception before that ends the process unacknowledged.
 
@@ -14,13 +15,14 @@ Killed between 3 and 4, the batch is folded again and the same facts are sent ag
 import logging
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 
 from intentloop.adapters import metrics
 from intentloop.adapters.facts_producer import FactProducer
+from intentloop.adapters.record_fetcher import Record
 from intentloop.adapters.state_store import NO_WATERMARK, StateStore
 from intentloop.errors import FencedError
-from streams.fold_records import FoldContext, Output, Record, decode, fold_batch, state_keys
+from streams.fold_records import FoldContext, Output, decode, fold_batch, state_keys
 
 log = logging.getLogger("streams")
 
@@ -67,20 +69,25 @@ class BatchApplier:
         """Up to which offset has Redis confirmed each partition of this worker?"""
         return dict(self._watermarks)
 
-    async def apply(self, records: Sequence[Record]) -> int:
+    async def apply(self, records: Sequence[Record], confirmed: Awaitable[None] | None = None) -> int:
         """Steps 2 to 4 for one batch; returns how many records were new.
+
+        Args:
+            records: Of each partition in its order.
+            confirmed: Returns when the broker has told whose log they are of, raises if it is another. None: not asked.
 
         Raises:
             FencedError: this process no longer knows the truth about a partition; it must end.
         """
         started_s = time.monotonic()
-        fresh = self._fresh(records)
-        if not fresh:
+        if not (fresh := self._fresh(records)):
+            await _told(confirmed)
             return 0
         decoded = decode(fresh, self._context.rule)
         expected = {record.partition: self._watermarks[record.partition] for record in fresh}
         found = await self._store.load(expected, state_keys(decoded, self._context.keys))
         outcome = fold_batch(decoded, found, expected, self._context)
+        await _told(confirmed)
         await self._send(outcome.outputs)
         await self._store.apply(outcome.writes)
         for write in outcome.writes:
@@ -118,6 +125,11 @@ class BatchApplier:
         await self._producer.send_all(outputs)
         for name, count in Counter(output.topic.name for output in outputs).items():
             metrics.STREAM_OUTPUTS.labels(name).inc(count)
+
+
+async def _told(confirmed: Awaitable[None] | None) -> None:
+    if confirmed is not None:
+        await confirmed
 
 
 def _measure(counts: Mapping[str, int]) -> None:

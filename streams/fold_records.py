@@ -14,6 +14,7 @@ from intentloop import timeline
 from intentloop.adapters.codec import DECODERS, encode
 from intentloop.adapters.facts_producer import MAX_REQUEST_BYTES
 from intentloop.adapters.keys import Keys
+from intentloop.adapters.record_fetcher import Record
 from intentloop.adapters.state_store import PartitionWrite
 from intentloop.events import Envelope
 from intentloop.findings import Facts
@@ -30,14 +31,6 @@ MAX_FACT_BYTES = MAX_REQUEST_BYTES - 4_096  # room for the key and Kafka's own f
 _decode_envelope = DECODERS[TELEMETRY.name].decode
 _pack_spending = msgspec.msgpack.Encoder().encode
 _unpack_spending = msgspec.msgpack.Decoder(Spending).decode
-
-
-class Record(NamedTuple):
-    """One Kafka record of telemetry."""
-
-    partition: int
-    offset: int
-    value: bytes | None
 
 
 class Output(NamedTuple):

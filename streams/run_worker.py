@@ -9,7 +9,7 @@ import logging
 import os
 import tempfile
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from intentloop.errors import ConfigurationError, FencedError, UnavailableError
 from intentloop.topics import TELEMETRY
 from streams.apply_batch import BatchApplier
 from streams.compile_fold import compiled_walk
-from streams.fold_records import FoldContext, Record
+from streams.fold_records import FoldContext
 from streams.settings import StreamsSettings, fold_rule
 from streams.transport import SCHEME, BatchApp, BatchTopic, register
 
@@ -37,7 +37,6 @@ EXIT_BROKEN = 70  # EX_SOFTWARE: a promise was broken; starting again begins at 
 EXIT_CONFIGURATION = 78  # EX_CONFIG: starting again without a change will fail again
 REDIS_WATCH_S = 2.0
 BROKER_WATCH_S = 15.0
-CONFIRM_S = 1.0  # how long a broker's word about its log holds while no connection changes
 UNTOLD_S = 60.0  # how long a batch in hand waits for that word
 
 LOGGING: dict[str, Any] = {  # Faust sets logging up anew at start, from this
@@ -53,7 +52,7 @@ LOGGING: dict[str, Any] = {  # Faust sets logging up anew at start, from this
 def build_app(settings: StreamsSettings) -> BatchApp:
     """Make the Faust app with its agent; nothing is connected yet."""
     app = batch_app(settings)
-    worker = Worker(settings, lambda: app.consumer.connections())
+    worker = Worker(settings)
     app.positions, app.end, app.close_doors = worker.positions, end_process, worker.close
     source = BatchTopic(app, topics=[app.source_topic], partitions=TELEMETRY.partitions, acks=True)
 
@@ -93,23 +92,16 @@ def batch_app(settings: StreamsSettings) -> BatchApp:
 
 
 class Worker:
-    """One worker's doors and its agent's body. Opened on first use, inside Faust's event loop.
+    """One worker's doors and its agent's body. Opened on first use, inside Faust's event loop."""
 
-    Args:
-        settings: Of this process.
-        connections: Those over which records come now.
-    """
-
-    def __init__(self, settings: StreamsSettings, connections: Callable[[], tuple[Any, ...]]) -> None:
-        self._settings, self._connections = settings, connections
+    def __init__(self, settings: StreamsSettings) -> None:
+        self._settings = settings
         self._log = LogIdentity(settings.kafka, TELEMETRY)
         self._opening = asyncio.Lock()
         self._doors = AsyncExitStack()
         self._applier: BatchApplier | None = None
         self._watchers: list[asyncio.Task[None]] = []
         self._epoch = ""
-        self._confirmed: tuple[Any, ...] = ()
-        self._confirmed_s = 0.0
         self._ills = {"agent": "the agent has not started", "redis": "not asked yet", "broker": "not asked yet"}
 
     async def positions(self, earliest: dict[int, int]) -> dict[int, int]:
@@ -128,9 +120,8 @@ class Worker:
                 taken.append(event)
                 if self._wants_more(taken) and not stream.channel.queue.empty():
                     continue
-                await self._confirm_log()
-                records = [record for one in taken for record in one.value]
-                await applier.apply([Record(record.partition, record.offset, record.value) for record in records])
+                confirmed = asyncio.create_task(self._confirm_log())
+                await applier.apply([record for one in taken for record in one.value], confirmed)
                 for one in taken:
                     await stream.ack(one)
                 taken = []
@@ -201,28 +192,24 @@ class Worker:
     async def _confirm_log(self) -> None:
         """Are the records in hand of the log that the watermarks are of? Asked before anything follows from them.
 
-        Another log is another broker process, so it comes over another connection; only a topic that is deleted and
-        made again under one connection does not, and for that the answer is asked for again after `CONFIRM_S`. What
-        was fetched before the broker answered is of the log that it named, since a log that ended never returns.
+        Asked after they were fetched, for each batch, while it is folded: a log that ended never returns, so whatever
+        was fetched since this worker started, and before the broker named the log of the start, is of that log.
 
         Raises:
             FencedError: they are of another log.
             UnavailableError: nobody tells whose they are.
         """
-        connections, now_s = self._connections(), time.monotonic()
-        if connections == self._confirmed and now_s - self._confirmed_s < CONFIRM_S:
-            return
+        begun_s = time.monotonic()
         while True:
             try:
                 await self._check_broker()
                 break
             except UnavailableError as error:
                 self._ills["broker"] = str(error)
-                if time.monotonic() - now_s > UNTOLD_S:
+                if time.monotonic() - begun_s > UNTOLD_S:
                     raise
                 await asyncio.sleep(0.1)
         self._ills["broker"] = ""
-        self._confirmed, self._confirmed_s = connections, now_s
 
     async def _check_broker(self) -> None:
         """Notice a broker that began anew under us: its records would be taken for old, or for later ones."""

@@ -1,12 +1,15 @@
 """How do records reach the agent? In batches: Faust's price is per message, so one message carries a fetched list.
 
 A Faust transport of our own: its consumer yields one Faust message per partition and fetch (value: the list of records,
-offset: the last one), and after every assignment goes to where Redis says that we are. Rebalancing, heartbeats,
-commits with gap keeping and the command line stay Faust's. Not here: what is done with a batch (`apply_batch.py`).
+offset: the last one), and after every assignment goes to where Redis says that we are. Membership, heartbeats,
+rebalancing, commits with gap keeping and the command line stay Faust's; what it never does is fetch: librdkafka does
+(`RecordFetcher`), in C threads, told after each assignment which partitions are ours. Not here: what is done with a
+batch (`apply_batch.py`).
 """
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from typing import Any
 
 import faust
@@ -15,10 +18,12 @@ from faust.transport.drivers import TRANSPORTS
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP, ConsumerMessage
 
+from intentloop.adapters.record_fetcher import Record, RecordFetcher
+
 log = logging.getLogger("streams.transport")
 
 SCHEME = "kafkabatch"
-FETCH_WAIT_MS = 20  # Faust fixes 1500, and a broker may hold an empty fetch for as long
+IDLE_S = 0.05  # how long a worker without partitions sleeps before it looks again
 
 Positions = Callable[[dict[int, int]], Awaitable[dict[int, int]]]
 
@@ -31,20 +36,38 @@ class BatchTopic(faust.Topic):  # type: ignore[misc]
         return self._create_event(None, message.value, headers=None, message=message)
 
 
-class ConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]
-    """The thread that fetches, with a short wait."""
+class RebalanceListener(driver.ConsumerRebalanceListener):  # type: ignore[misc]
+    """Keeps Faust's own client, which is the member of the group, from fetching as well."""
 
-    def _create_worker_consumer(self, transport: Any) -> Any:
-        consumer = super()._create_worker_consumer(transport)
-        consumer._fetch_max_wait_ms = FETCH_WAIT_MS
-        return consumer
+    async def on_partitions_assigned(self, assigned: Iterable[Any]) -> None:
+        """Pause all of them in Faust's client, before it can ask for a record."""
+        self._thread._consumer.pause(*assigned)
+        await super().on_partitions_assigned(assigned)
 
 
 class BatchConsumer(driver.Consumer):  # type: ignore[misc]
     """Yields one message per partition and fetch; starts each partition at the offset after its watermark."""
 
-    def _new_consumer_thread(self) -> ConsumerThread:
-        return ConsumerThread(self, loop=self.loop, beacon=self.beacon)
+    RebalanceListener = RebalanceListener
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self._source: RecordFetcher | None = None
+        self._assignment = 0  # which one it is; what was fetched for another is dropped
+        self._paused: set[int] = set()
+        self._chunks: deque[tuple[TP, list[Record]]] = deque()
+
+    async def on_stop(self) -> None:
+        """Commit for the last time, and hang up."""
+        await super().on_stop()
+        if self._source is not None:
+            await self._source.close()
+
+    async def on_partitions_revoked(self, revoked: set[TP]) -> None:
+        """Let what is being worked on end; then nothing of these partitions is ours."""
+        await super().on_partitions_revoked(revoked)
+        if self._source is not None:
+            await self._begin_at({})
 
     async def on_partitions_assigned(self, assigned: set[TP], generation_id: int = 0) -> None:
         """Say when there is nothing for this worker: who scales beyond the partitions should know."""
@@ -54,42 +77,72 @@ class BatchConsumer(driver.Consumer):  # type: ignore[misc]
 
     async def getmany(self, timeout: float) -> AsyncIterator[tuple[TP, ConsumerMessage]]:
         """Fetch, and hand on what belongs to us as it lies: a list for each partition."""
-        found, active = await self._wait_next_records(timeout)
-        crossed = not self.flow_active  # fetched while a rebalance went on, before or after its seek
         while not (self.flow_active or self.should_stop):
             await self.wait(self.can_resume_flow)
-        generation = self.app.consumer_generation_id
-        if found is None or self.should_stop:
+        self._show_activity()
+        chunk = self._next_chunk()
+        if chunk is None:
+            await self._fetch()
+            chunk = self._next_chunk()
+        while chunk is not None:
+            partition, records = chunk
+            yield partition, self._pack(partition, records)
+            chunk = self._next_chunk()
+
+    def _show_activity(self) -> None:
+        """Count as a fetch for Faust's client, which leaves the group when none has come for long."""
+        with self._thread._consumer._subscription.fetch_context():
+            pass
+
+    def _next_chunk(self) -> tuple[TP, list[Record]] | None:
+        """What is handed on next? Nothing while a rebalance goes on: the seek that follows goes back to it."""
+        if not self.flow_active or self.should_stop:
+            return None
+        for number, chunk in enumerate(self._chunks):
+            if chunk[0] not in self._paused_partitions:
+                del self._chunks[number]
+                return chunk
+        return None
+
+    async def _fetch(self) -> None:
+        """Have the next records ready, by partition."""
+        if self._source is None or not self._get_active_partitions():
+            await self.sleep(IDLE_S)
             return
-        size = self.transport.app.batch_records
-        for key, records in found.items():
-            partition = ensure_TP(key)
-            if crossed and records[0].offset > self._following(partition):
-                continue  # from before the seek: fetched again from where it went
-            if active is None or partition in active or partition in self._buffered_partitions:
-                for start in range(0, len(records), size):
-                    if not self.flow_active or self.app.consumer_generation_id != generation:
-                        return  # the seek that follows goes back to the rest
-                    yield partition, self._pack(partition, records[start : start + size])
+        app, assignment = self.transport.app, self._assignment
+        try:
+            await self._follow_pauses(self._source)
+            records = await self._source.fetch(app.batch_records)
+        except Exception as error:
+            if not (self.should_stop or app.should_stop):
+                app.end(error)
+            return
+        if assignment == self._assignment:
+            found: dict[int, list[Record]] = {}
+            for record in records:
+                found.setdefault(record.partition, []).append(record)
+            self._chunks.extend((TP(app.source_topic, number), own) for number, own in found.items())
 
-    def connections(self) -> tuple[Any, ...]:
-        """Which connections does the fetching thread have? A broker that began anew answers over another one."""
-        consumer = self._thread._consumer
-        return () if consumer is None else tuple(consumer._client._conns.values())
+    async def _follow_pauses(self, source: RecordFetcher) -> None:
+        paused = {tp.partition for tp in self._paused_partitions}
+        if paused != self._paused:
+            before, self._paused = self._paused, paused
+            await source.pause(paused - before)
+            await source.resume(before - paused)
 
-    def _following(self, partition: TP) -> int:
-        """Which offset comes after what was handed on, or after the seek?"""
-        before = self._read_offset[partition]
-        return 0 if before is None else before + 1
+    def on_buffer_full(self, tp: TP) -> None:
+        """Nothing: a full queue holds `getmany` back by itself; Faust's own way then waits for a second."""
 
-    def _pack(self, partition: TP, records: list[Any]) -> ConsumerMessage:
-        last = records[-1]
+    def verify_event_path(self, now: float, tp: TP) -> None:
+        """Nothing: Faust would miss the fetches of its own client. Health and metrics watch ours."""
+
+    def _pack(self, partition: TP, records: list[Record]) -> ConsumerMessage:
         return ConsumerMessage(
-            last.topic,
-            last.partition,
-            last.offset,
-            last.timestamp / 1000,
-            last.timestamp_type,
+            partition.topic,
+            partition.partition,
+            records[-1].offset,
+            0.0,
+            0,
             [],
             None,
             records,
@@ -105,7 +158,9 @@ class BatchConsumer(driver.Consumer):  # type: ignore[misc]
         app = self.transport.app
         try:
             await super().perform_seek()
-            await self._seek_to(await app.positions(await self._earliest(app.source_topic)))
+            offsets = await app.positions(await self._earliest(app.source_topic))
+            own = {tp.partition for tp in self.assignment() if tp.topic == app.source_topic}
+            await self._begin_at({partition: offset for partition, offset in offsets.items() if partition in own})
         except Exception as error:
             if self.should_stop or app.should_stop:
                 raise
@@ -118,12 +173,18 @@ class BatchConsumer(driver.Consumer):  # type: ignore[misc]
         first = {ensure_TP(tp): offset or 0 for tp, offset in found.items()}
         return {tp.partition: first.get(tp, 0) for tp in own}
 
-    async def _seek_to(self, offsets: dict[int, int]) -> None:
-        """Seek in the thread that fetches; Faust's own `seek` reaches into it from this one, which is a race."""
+    async def _begin_at(self, offsets: dict[int, int]) -> None:
+        """Read these partitions from these offsets on, and forget what was fetched before."""
         topic = self.transport.app.source_topic
-        own = {tp: offsets[tp.partition] for tp in self.assignment() if tp.topic == topic and tp.partition in offsets}
-        await self.seek_wait(own)
-        for tp, offset in own.items():
+        if self._source is None:
+            servers = driver.server_list(self.transport.url, self.transport.default_port)
+            self._source = RecordFetcher(",".join(servers), topic, self.app.conf.id)
+        self._assignment += 1
+        self._chunks.clear()
+        self._paused = set()
+        await self._source.begin_at(offsets)
+        for partition, offset in offsets.items():
+            tp = TP(topic, partition)
             self._read_offset[tp] = offset - 1 if offset > 0 else None
             self._committed_offset[tp] = offset or None
 

@@ -137,7 +137,7 @@ def test_k01_an_agent_that_stopped_turns_health_red(
         ensure_topics(kafka, (TELEMETRY,))
         monkeypatch.setattr(run_worker, "end_process", pytest.fail)
         section = StreamsSettings().health.model_copy(update={"port": embedded.free_port()})
-        worker = Worker(StreamsSettings(kafka=kafka, redis=redis_section, health=section), tuple)
+        worker = Worker(StreamsSettings(kafka=kafka, redis=redis_section, health=section))
         try:
             await worker.positions({0: 0})
             await worker.run(Ended())

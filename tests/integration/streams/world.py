@@ -17,12 +17,13 @@ from intentloop import compress, prompt, shoppers
 from intentloop.adapters.codec import DECODERS, encode
 from intentloop.adapters.facts_producer import FactProducer
 from intentloop.adapters.keys import Keys
+from intentloop.adapters.record_fetcher import Record
 from intentloop.adapters.settings import KafkaSection, RedisSection
 from intentloop.adapters.state_store import read_counts
 from intentloop.events import Behaviour, Envelope, Event, Inference, InferenceSkipped, Rejection
 from intentloop.fold import FoldRule
 from intentloop.topics import DRIFTED, PICKED, TELEMETRY, TRIGGERED, Topic
-from streams.fold_records import DEAD, FoldContext, Record, decode, fold_batch, state_keys
+from streams.fold_records import DEAD, FoldContext, decode, fold_batch, state_keys
 
 START_MS = 1_796_000_000_000
 OUTPUTS = (DRIFTED, TRIGGERED, PICKED, DEAD)

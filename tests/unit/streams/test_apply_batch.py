@@ -6,13 +6,14 @@ from collections.abc import Iterable, Mapping, Sequence
 import pytest
 
 from intentloop.adapters.keys import Keys
+from intentloop.adapters.record_fetcher import Record
 from intentloop.adapters.state_store import PartitionWrite
 from intentloop.errors import FencedError
 from intentloop.fold import FoldRule
 from intentloop.picks import PickRule
 from intentloop.topics import Topic
 from streams.apply_batch import BatchApplier
-from streams.fold_records import FoldContext, Record
+from streams.fold_records import FoldContext
 from tests.unit.streams.test_fold_records import record
 
 
@@ -45,11 +46,16 @@ def applier(doors: Doors) -> BatchApplier:
     return BatchApplier(doors, doors, context)  # type: ignore[arg-type]
 
 
-def run(doors: Doors, records: Sequence[Record], earliest: int = 0) -> int:
+def run(doors: Doors, records: Sequence[Record], earliest: int = 0, log: str = "ours") -> int:
+    async def confirm() -> None:
+        doors.done.append(f"the log is {log}")
+        if log != "ours":
+            raise FencedError("another log")
+
     async def body() -> int:
         worker = applier(doors)
         await worker.positions({0: earliest})
-        return await worker.apply(records)
+        return await worker.apply(records, asyncio.create_task(confirm()))
 
     return asyncio.run(body())
 
@@ -57,10 +63,18 @@ def run(doors: Doors, records: Sequence[Record], earliest: int = 0) -> int:
 def test_outputs_are_stored_before_the_watermark_moves() -> None:
     doors = Doors()
     assert run(doors, [record(0, 1)]) == 1
-    assert doors.done[0] == "load"
+    assert doors.done[:2] == ["load", "the log is ours"]
     assert doors.done[-1] == "apply to 0"
-    assert set(doors.done[1:-1]) == {"stored"}
-    assert len(doors.done) > 2
+    assert set(doors.done[2:-1]) == {"stored"}
+    assert len(doors.done) > 3
+
+
+@pytest.mark.parametrize("watermark", [-1, 5])
+def test_nothing_follows_from_records_of_another_log(watermark: int) -> None:
+    doors = Doors(watermark)
+    with pytest.raises(FencedError, match="another log"):
+        run(doors, [record(0, 1)], log="another")
+    assert set(doors.done) <= {"load", "the log is another"}
 
 
 def test_a_failed_send_leaves_the_watermark_where_it_was() -> None:

@@ -12,6 +12,7 @@ from bench import traffic
 from intentloop import compress, window
 from intentloop.adapters.codec import encode
 from intentloop.adapters.keys import Keys
+from intentloop.adapters.record_fetcher import Record
 from intentloop.compress import CompressRule
 from intentloop.drift import DriftRule
 from intentloop.errors import ContractError
@@ -20,7 +21,7 @@ from intentloop.fold import FoldRule
 from intentloop.timeline import TimeRule
 from streams.fold_columns import ColumnFold
 from streams.fold_partition import Owned, Walked
-from streams.fold_records import FEW, FoldContext, Record, decode, fold_batch, state_keys
+from streams.fold_records import FEW, FoldContext, decode, fold_batch, state_keys
 from tests.unit.core_streams.make import NOW_MS, TENT, envelope, inference, skipped, view
 
 KEYS = Keys("t")

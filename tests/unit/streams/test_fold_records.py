@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 
 from intentloop.adapters.codec import encode
 from intentloop.adapters.keys import Keys
+from intentloop.adapters.record_fetcher import Record
 from intentloop.fold import FoldRule
 from intentloop.picks import PickRule
-from streams.fold_records import DEAD, FoldContext, Output, Record, decode, fold_batch, state_keys
+from streams.fold_records import DEAD, FoldContext, Output, decode, fold_batch, state_keys
 from tests.unit.core_streams.make import NOW_MS, envelope, inference, view
 
 CONTEXT = FoldContext(Keys("t"), FoldRule())
