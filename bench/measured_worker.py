@@ -1,8 +1,8 @@
 """Where does a stream worker's CPU time go? `python -m streams` with a clock around each step of the protocol.
 
-CPU of the main thread is counted in each step; what is left of the process's CPU is fetching and Faust: the consumer's
-thread, queues, acknowledgements. While a step waits (Redis, broker), Faust's tasks run on the same thread and count in
-that step. Written to the file named by `BENCH_PHASES` when the worker stops.
+CPU of the main thread is counted in each step, not what runs while the step waits (Redis, broker). What is left of the
+process's CPU is fetching and Faust: librdkafka's threads, queues, acknowledgements, and the clients' own reading and
+writing of sockets. Written to the file named by `BENCH_PHASES` when the worker stops.
 """
 
 import atexit
@@ -10,7 +10,8 @@ import json
 import os
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,25 @@ from streams import apply_batch
 from streams.apply_batch import BatchApplier
 
 PHASES = ("decode", "state_read", "fold", "send", "state_write")
+
+
+class _Clocked:
+    """Runs a coroutine and tells the CPU seconds of each stretch between two waits."""
+
+    def __init__(self, body: Coroutine[Any, Any, Any], tell: Callable[[float], None]) -> None:
+        self._body, self._tell = body, tell
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        steps = self._body.__await__()
+        while True:
+            begun_s = time.thread_time()
+            try:
+                waited_for = next(steps)
+            except StopIteration as end:
+                return end.value
+            finally:
+                self._tell(time.thread_time() - begun_s)
+            yield waited_for
 
 
 class Phases:
@@ -42,24 +62,24 @@ class Phases:
 
         return clocked
 
-    def awaited(self, name: str, step: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-        """Clock a step that waits."""
+    def awaited(self, name: str, step: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[..., Awaitable[Any]]:
+        """Clock a step that waits: its own time only, not that of whoever runs meanwhile."""
 
-        async def clocked(*arguments: Any) -> Any:
-            begun_s = time.thread_time()
-            try:
-                return await step(*arguments)
-            finally:
-                self.spent_s[name] += time.thread_time() - begun_s
+        def clocked(*arguments: Any) -> Any:
+            return _Clocked(step(*arguments), partial(self.add, name))
 
         return clocked
 
-    def round_off(self, apply: Callable[..., Awaitable[int]]) -> Callable[..., Awaitable[int]]:
+    def add(self, name: str, spent_s: float) -> None:
+        """Note that a step took so long."""
+        self.spent_s[name] += spent_s
+
+    def round_off(self, finish: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[None]]:
         """Note where each batch ends; the first one, with its cold caches and connections, is not counted."""
 
-        async def rounded(applier: BatchApplier, records: Sequence[Any], confirmed: Awaitable[None]) -> int:
+        async def rounded(applier: BatchApplier, folded: Any, confirmed: Awaitable[None]) -> None:
             before = applier.counts["events_in"]
-            applied = await apply(applier, records, confirmed)
+            await finish(applier, folded, confirmed)
             self.ended_s = time.process_time()
             if self.batches == 0:
                 self.began_s = self.ended_s
@@ -67,7 +87,6 @@ class Phases:
             else:
                 self.events += applier.counts["events_in"] - before
             self.batches += 1
-            return applied
 
         return rounded
 
@@ -92,7 +111,7 @@ def main() -> None:
         (StateStore, "apply", "state_write"),
     ):
         setattr(owner, method, phases.awaited(name, getattr(owner, method)))
-    BatchApplier.apply = phases.round_off(BatchApplier.apply)  # type: ignore[method-assign,assignment]
+    BatchApplier.finish = phases.round_off(BatchApplier.finish)  # type: ignore[method-assign,assignment]
     atexit.register(phases.write)
     worker.main()
 

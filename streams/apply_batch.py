@@ -10,27 +10,41 @@
 5. Only then acknowledge to Kafka (the caller does). Any exception before that ends the process unacknowledged.
 
 Killed between 3 and 4, the batch is folded again and the same facts are sent again under the same ids.
+
+While one batch waits for broker and Redis (`finish`), the next one is folded already (`fold`): over what the first one
+will have written, whether Redis has it yet or not. Nothing of it is sent before the first one is written, and the
+script compares, so a first one that fails takes the second one with it.
 """
 
+import asyncio
 import logging
 import time
-from collections import Counter
-from collections.abc import Awaitable, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Awaitable, Iterator, Sequence
+from typing import NamedTuple
 
 from intentloop.adapters import metrics
 from intentloop.adapters.facts_producer import FactProducer
 from intentloop.adapters.record_fetcher import Record
-from intentloop.adapters.state_store import NO_WATERMARK, StateStore
+from intentloop.adapters.state_store import NO_WATERMARK, PartitionWrite, StateStore
 from intentloop.errors import FencedError
-from streams.fold_records import FoldContext, Output, decode, fold_batch, state_keys
+from streams.fold_records import FoldContext, Outcome, Output, decode, fold_batch, state_keys
 
 log = logging.getLogger("streams")
 
 OUTCOMES = ("applied", "inferences", "skipped", "late", "quarantined", "rejected", "duplicates")
 
 
+class Folded(NamedTuple):
+    """A batch that is folded, and not sent or written yet. `records`: how many of it were new."""
+
+    records: int
+    outcome: Outcome
+    begun_s: float
+
+
 class BatchApplier:
-    """Applies batches of one worker, one after the other.
+    """Applies batches of one worker: each is folded after the one before, and finished after the one before.
 
     Args:
         store: Where states and watermarks live.
@@ -40,20 +54,28 @@ class BatchApplier:
 
     def __init__(self, store: StateStore, producer: FactProducer, context: FoldContext) -> None:
         self._store, self._producer, self._context = store, producer, context
-        self._watermarks: dict[int, int] = {}
+        self._watermarks: dict[int, int] = {}  # as Redis confirmed them
+        self._folded: dict[int, int] = {}  # as they will be once `_ahead` is written
         self._next: dict[int, int] = {}
+        self._ahead: deque[Outcome] = deque()
+        self._writing = asyncio.Lock()
         self.counts: Counter[str] = Counter()
         self.applied_at_s = time.monotonic()
 
     async def positions(self, earliest: dict[int, int]) -> dict[int, int]:
-        """Step 1. Where does each assigned partition begin?
+        """Step 1. Where does each assigned partition begin? After what is being written, too.
 
         Args:
             earliest: First offset that the broker still has, by partition.
         """
-        self._watermarks = await self._store.watermarks(list(earliest))
+        async with self._writing:
+            self._watermarks = await self._store.watermarks(list(earliest))
+            self._folded = dict(self._watermarks)
+            for write in self._writes_ahead():
+                if write.partition in self._folded:
+                    self._folded[write.partition] = max(self._folded[write.partition], write.watermark)
         self._next = {}
-        for partition, watermark in self._watermarks.items():
+        for partition, watermark in self._folded.items():
             self._next[partition] = max(watermark + 1, earliest[partition])
             if watermark != NO_WATERMARK and earliest[partition] > watermark + 1:
                 log.error(
@@ -69,36 +91,62 @@ class BatchApplier:
         """Up to which offset has Redis confirmed each partition of this worker?"""
         return dict(self._watermarks)
 
-    async def apply(self, records: Sequence[Record], confirmed: Awaitable[None] | None = None) -> int:
-        """Steps 2 to 4 for one batch; returns how many records were new.
+    async def apply(self, records: Sequence[Record]) -> int:
+        """Steps 2 to 4 for one batch and no other meanwhile; returns how many records were new."""
+        folded = await self.fold(records)
+        await self.finish(folded)
+        return folded.records
+
+    async def fold(self, records: Sequence[Record]) -> Folded:
+        """Step 2, and the first half of 3. At most one batch may be unfinished when this is called.
 
         Args:
             records: Of each partition in its order.
+
+        Raises:
+            FencedError: this process no longer knows the truth about a partition; it must end.
+        """
+        begun_s = time.monotonic()
+        fresh = self._fresh(records)
+        if not fresh:
+            return Folded(0, Outcome([], []), begun_s)
+        decoded = decode(fresh, self._context.rule)
+        expected = {record.partition: self._folded[record.partition] for record in fresh}
+        confirmed = {partition: self._watermarks[partition] for partition in expected}
+        unwritten = {key: value for write in self._writes_ahead() for key, value in write.states.items()}
+        found = await self._store.load(expected, state_keys(decoded, self._context.keys), confirmed)
+        outcome = fold_batch(decoded, found | unwritten, expected, self._context)
+        for write in outcome.writes:
+            self._folded[write.partition] = write.watermark
+            self._next[write.partition] = write.watermark + 1
+        self._ahead.append(outcome)
+        return Folded(len(fresh), outcome, begun_s)
+
+    async def finish(self, folded: Folded, confirmed: Awaitable[None] | None = None) -> None:
+        """The second half of step 3, and 4, of the batch that was folded first of all unfinished ones.
+
+        Args:
+            folded: What `fold` gave.
             confirmed: Returns when the broker has told whose log they are of, raises if it is another. None: not asked.
 
         Raises:
             FencedError: this process no longer knows the truth about a partition; it must end.
         """
-        started_s = time.monotonic()
-        if not (fresh := self._fresh(records)):
-            await _told(confirmed)
-            return 0
-        decoded = decode(fresh, self._context.rule)
-        expected = {record.partition: self._watermarks[record.partition] for record in fresh}
-        found = await self._store.load(expected, state_keys(decoded, self._context.keys))
-        outcome = fold_batch(decoded, found, expected, self._context)
-        await _told(confirmed)
-        await self._send(outcome.outputs)
-        await self._store.apply(outcome.writes)
-        for write in outcome.writes:
-            self._watermarks[write.partition] = write.watermark
-            self._next[write.partition] = write.watermark + 1
-            self.counts.update(write.counts)
-            _measure(write.counts)
-        self.applied_at_s = time.monotonic()
-        metrics.STREAM_RECORDS.inc(len(fresh))
-        metrics.STREAM_BATCH.observe(self.applied_at_s - started_s)
-        return len(fresh)
+        if confirmed is not None:
+            await confirmed
+        if not folded.records:
+            return
+        await self._send(folded.outcome.outputs)
+        async with self._writing:
+            await self._store.apply(folded.outcome.writes)
+            self._ahead.popleft()
+            for write in folded.outcome.writes:
+                self._watermarks[write.partition] = write.watermark
+        self._count(folded)
+
+    def _writes_ahead(self) -> Iterator[PartitionWrite]:
+        """What is folded and perhaps not written yet, oldest first."""
+        return (write for outcome in self._ahead for write in outcome.writes)
 
     def _fresh(self, records: Sequence[Record]) -> list[Record]:
         """Step 2, first half. Which records were not applied yet? They must follow the watermark without a gap."""
@@ -126,13 +174,12 @@ class BatchApplier:
         for name, count in Counter(output.topic.name for output in outputs).items():
             metrics.STREAM_OUTPUTS.labels(name).inc(count)
 
-
-async def _told(confirmed: Awaitable[None] | None) -> None:
-    if confirmed is not None:
-        await confirmed
-
-
-def _measure(counts: Mapping[str, int]) -> None:
-    for outcome in OUTCOMES:
-        if counts.get(outcome):
-            metrics.STREAM_EVENTS.labels(outcome).inc(counts[outcome])
+    def _count(self, folded: Folded) -> None:
+        self.applied_at_s = time.monotonic()
+        metrics.STREAM_RECORDS.inc(folded.records)
+        metrics.STREAM_BATCH.observe(self.applied_at_s - folded.begun_s)
+        for write in folded.outcome.writes:
+            self.counts.update(write.counts)
+            for outcome in OUTCOMES:
+                if write.counts.get(outcome):
+                    metrics.STREAM_EVENTS.labels(outcome).inc(write.counts[outcome])

@@ -9,7 +9,7 @@ import logging
 import os
 import tempfile
 import time
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Coroutine, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -102,6 +102,7 @@ class Worker:
         self._applier: BatchApplier | None = None
         self._watchers: list[asyncio.Task[None]] = []
         self._epoch = ""
+        self._finishing: asyncio.Task[None] | None = None
         self._ills = {"agent": "the agent has not started", "redis": "not asked yet", "broker": "not asked yet"}
 
     async def positions(self, earliest: dict[int, int]) -> dict[int, int]:
@@ -111,7 +112,7 @@ class Worker:
         return await applier.positions(earliest)
 
     async def run(self, stream: Any) -> None:
-        """Take batches until the stream ends; acknowledge each only after it was applied."""
+        """Take batches until the stream ends; finish each while the next is folded, and acknowledge it only then."""
         try:
             applier = await self._open()
             self._ills["agent"] = ""
@@ -121,14 +122,20 @@ class Worker:
                 if self._wants_more(taken) and not stream.channel.queue.empty():
                     continue
                 confirmed = asyncio.create_task(self._confirm_log())
-                await applier.apply([record for one in taken for record in one.value], confirmed)
-                for one in taken:
-                    await stream.ack(one)
+                folded = await applier.fold([record for one in taken for record in one.value])
+                await self._settle()
+                finishing = applier.finish(folded, confirmed)
+                self._finishing = asyncio.create_task(_or_end(_acknowledge(finishing, stream, taken)))
                 taken = []
         except Exception as error:
             end_process(error)
         finally:
             self._ills["agent"] = "the agent has stopped"
+
+    async def _settle(self) -> None:
+        """Wait for the batch that is being finished, if one is; whoever waits may be cancelled, the batch is not."""
+        if self._finishing is not None:
+            await asyncio.wait({self._finishing})
 
     def _wants_more(self, taken: list[Any]) -> bool:
         return sum(len(event.value) for event in taken) < self._settings.streams.batch_records
@@ -169,6 +176,7 @@ class Worker:
         """Close the doors after Faust has stopped and committed."""
         for watcher in self._watchers:
             watcher.cancel()
+        await self._settle()
         await self._doors.aclose()
         log.info("stream worker stopped cleanly")
 
@@ -218,10 +226,17 @@ class Worker:
             raise FencedError(f"the broker was {self._epoch!r} at start and is {found!r} now: its log is new")
 
 
-async def _or_end(watcher: Coroutine[Any, Any, None]) -> None:
-    """A watcher that fails ends the process: one that died in silence would leave health green for ever."""
+async def _acknowledge(finishing: Awaitable[None], stream: Any, taken: Sequence[Any]) -> None:
+    """Step 5, once 3 and 4 are done."""
+    await finishing
+    for one in taken:
+        await stream.ack(one)
+
+
+async def _or_end(task: Coroutine[Any, Any, None]) -> None:
+    """A task that fails ends the process: one that died in silence would leave health green for ever."""
     try:
-        await watcher
+        await task
     except Exception as error:
         end_process(error)
 

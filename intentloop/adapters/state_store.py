@@ -107,8 +107,15 @@ class StateStore:
     async def _mget(self, keys: Sequence[str]) -> list[bytes | None]:
         return list(await self._redis.mget(keys))  # type: ignore[arg-type]  # the client answers bytes
 
-    async def load(self, expected: Mapping[int, int], state_keys: Sequence[str]) -> dict[str, bytes | None]:
+    async def load(
+        self, expected: Mapping[int, int], state_keys: Sequence[str], confirmed: Mapping[int, int] | None = None
+    ) -> dict[str, bytes | None]:
         """Read states, and with them the watermarks, which must be the ones in memory.
+
+        Args:
+            expected: Watermark of each partition once what is being written now is written.
+            state_keys: Whose states.
+            confirmed: Watermarks before that; None where nothing is being written.
 
         Raises:
             FencedError: another worker owns a partition, or Redis lost what it had confirmed.
@@ -116,7 +123,9 @@ class StateStore:
         marks = [self._keys.watermark(partition) for partition in expected]
         found: list[bytes | None] = await self._mget([*marks, *state_keys])
         for (partition, watermark), value in zip(expected.items(), found, strict=False):
-            _compare(partition, watermark, NO_WATERMARK if value is None else int(value))
+            mark = NO_WATERMARK if value is None else int(value)
+            if confirmed is None or mark != confirmed[partition]:
+                _compare(partition, watermark, mark)
         return dict(zip(state_keys, found[len(marks) :], strict=True))
 
     async def apply(self, writes: Iterable[PartitionWrite]) -> None:

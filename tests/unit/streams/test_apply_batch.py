@@ -26,7 +26,9 @@ class Doors:
     async def watermarks(self, partitions: Sequence[int]) -> dict[int, int]:
         return dict.fromkeys(partitions, self.watermark)
 
-    async def load(self, expected: Mapping[int, int], state_keys: Sequence[str]) -> dict[str, bytes | None]:
+    async def load(
+        self, expected: Mapping[int, int], state_keys: Sequence[str], confirmed: Mapping[int, int]
+    ) -> dict[str, bytes | None]:
         self.done.append("load")
         return dict.fromkeys(state_keys)
 
@@ -55,7 +57,9 @@ def run(doors: Doors, records: Sequence[Record], earliest: int = 0, log: str = "
     async def body() -> int:
         worker = applier(doors)
         await worker.positions({0: earliest})
-        return await worker.apply(records, asyncio.create_task(confirm()))
+        folded = await worker.fold(records)
+        await worker.finish(folded, asyncio.create_task(confirm()))
+        return folded.records
 
     return asyncio.run(body())
 
