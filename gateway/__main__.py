@@ -11,11 +11,9 @@ import uvicorn
 from gateway.app import create_app
 from gateway.settings import GatewaySettings
 from intentloop.adapters.memory import settle_memory
-from intentloop.errors import ConfigurationError
+from intentloop.errors import EXIT_CONFIGURATION, ConfigurationError
 
 log = logging.getLogger("gateway")
-
-EXIT_CONFIGURATION = 78  # EX_CONFIG: starting again without a change will fail again
 
 
 def main() -> int:

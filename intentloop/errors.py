@@ -1,5 +1,8 @@
 """What can be broken: promises between parts, never expected outcomes (those are values)."""
 
+EXIT_BROKEN = 70  # EX_SOFTWARE: a promise was broken or a service is away; starting again goes on where it stood
+EXIT_CONFIGURATION = 78  # EX_CONFIG: starting again without a change will fail again
+
 
 class IntentloopError(Exception):
     """Base of every error of this project."""

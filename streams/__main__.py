@@ -6,8 +6,8 @@ import sys
 
 import uvloop
 
-from intentloop.errors import IntentloopError
-from streams.run_worker import EXIT_CONFIGURATION, LOGGING, build_app, prepare
+from intentloop.errors import EXIT_BROKEN, EXIT_CONFIGURATION, ConfigurationError, IntentloopError
+from streams.run_worker import LOGGING, build_app, prepare
 from streams.settings import StreamsSettings
 
 log = logging.getLogger("streams")
@@ -24,7 +24,7 @@ def main() -> None:
             prepare(settings)
         except IntentloopError as error:
             log.critical("stream worker cannot start: %s", error)
-            sys.exit(EXIT_CONFIGURATION)
+            sys.exit(EXIT_CONFIGURATION if isinstance(error, ConfigurationError) else EXIT_BROKEN)
         arguments = ["--quiet", "worker", "--loglevel", "info", "--without-web", *arguments[1:]]
     sys.argv = [sys.argv[0], *arguments]
     build_app(settings).main()

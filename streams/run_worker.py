@@ -23,7 +23,7 @@ from intentloop.adapters.memory import settle_memory
 from intentloop.adapters.redis_client import check_noeviction, connect, ready
 from intentloop.adapters.state_store import StateStore, enter_epoch
 from intentloop.adapters.topics_admin import ensure_topics
-from intentloop.errors import ConfigurationError, FencedError, UnavailableError
+from intentloop.errors import EXIT_BROKEN, EXIT_CONFIGURATION, ConfigurationError, FencedError, UnavailableError
 from intentloop.topics import TELEMETRY
 from streams.apply_batch import BatchApplier
 from streams.compile_fold import compiled_walk
@@ -33,8 +33,6 @@ from streams.transport import SCHEME, BatchApp, BatchTopic, register
 
 log = logging.getLogger("streams")
 
-EXIT_BROKEN = 70  # EX_SOFTWARE: a promise was broken; starting again begins at the watermark
-EXIT_CONFIGURATION = 78  # EX_CONFIG: starting again without a change will fail again
 REDIS_WATCH_S = 2.0
 BROKER_WATCH_S = 15.0
 UNTOLD_S = 60.0  # how long a batch in hand waits for that word

@@ -15,13 +15,11 @@ from intentloop.adapters.keys import Keys
 from intentloop.adapters.redis_client import check_noeviction, connect, ready
 from intentloop.adapters.registry import Registry
 from intentloop.adapters.training_store import TrainingStore
-from intentloop.errors import IntentloopError
+from intentloop.errors import EXIT_BROKEN, IntentloopError
 from trainer import publish, runner
 from trainer.settings import TrainerSettings
 
 log = logging.getLogger("trainer")
-
-EXIT_BROKEN = 70  # EX_SOFTWARE: starting again goes on where it stood
 
 
 async def serve(settings: TrainerSettings) -> None:

@@ -5,12 +5,9 @@ import logging
 import sys
 
 from intentloop.adapters.redis_client import TRANSIENT
-from intentloop.errors import ConfigurationError, IntentloopError
+from intentloop.errors import EXIT_BROKEN, EXIT_CONFIGURATION, ConfigurationError, IntentloopError
 from workers.run_worker import run
 from workers.settings import WorkersSettings
-
-EXIT_CONFIGURATION = 2
-EXIT_BROKEN = 1
 
 
 def main() -> None:

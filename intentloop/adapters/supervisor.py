@@ -17,9 +17,8 @@ from pathlib import Path
 
 import msgspec
 
-from intentloop.errors import UnavailableError
+from intentloop.errors import EXIT_CONFIGURATION, UnavailableError
 
-EXIT_CONFIGURATION = 78  # EX_CONFIG: started again without a change it will end again
 _TERM_ON_PARENT_DEATH = 1  # PR_SET_PDEATHSIG of prctl(2)
 
 

@@ -5,10 +5,10 @@ from contextlib import suppress
 
 from kafka import KafkaConsumer
 from kafka.admin import KafkaAdminClient, NewTopic
-from kafka.errors import TopicAlreadyExistsError
+from kafka.errors import KafkaError, TopicAlreadyExistsError
 
 from intentloop.adapters.settings import KafkaSection
-from intentloop.errors import ConfigurationError
+from intentloop.errors import ConfigurationError, UnavailableError
 from intentloop.topics import ALL, Topic
 
 _VISIBLE_S = 15.0  # a topic that was just created may take a moment until every broker tells of it
@@ -21,7 +21,17 @@ def ensure_topics(kafka: KafkaSection, table: tuple[Topic, ...] = ALL) -> None:
 
     Raises:
         ConfigurationError: a topic exists with another number of partitions.
+        UnavailableError: the broker does not answer, or does not create a topic.
     """
+    try:
+        _ensure(kafka, table)
+    except KafkaError as error:
+        raise UnavailableError(
+            f"broker {kafka.bootstrap} does not show or create topics: {error}; is it there, and may we ask it?"
+        ) from error
+
+
+def _ensure(kafka: KafkaSection, table: tuple[Topic, ...]) -> None:
     admin = KafkaAdminClient(bootstrap_servers=kafka.bootstrap, reconnect_backoff_max_ms=_BACKOFF_MS)
     try:
         present = set(admin.list_topics())

@@ -1,14 +1,18 @@
 """Topics are made from the table, whoever is first, and a topic that differs is refused with both numbers."""
 
+import os
+import subprocess
+import sys
 import threading
 import time
 
 import pytest
 from kafka.admin import KafkaAdminClient, NewPartitions, NewTopic
 
+from intentloop.adapters.embedded import free_port
 from intentloop.adapters.settings import KafkaSection
 from intentloop.adapters.topics_admin import ensure_topics
-from intentloop.errors import ConfigurationError, IntentloopError
+from intentloop.errors import EXIT_BROKEN, ConfigurationError, IntentloopError
 from intentloop.topics import ALL, TELEMETRY
 
 
@@ -68,3 +72,17 @@ def test_a_topic_that_is_still_growing_is_waited_for(apache_kafka: str, prefix: 
         assert len(described["partitions"]) == TELEMETRY.partitions
     finally:
         admin.close()
+
+
+def test_a_worker_that_starts_before_its_broker_says_so_and_may_be_started_again() -> None:
+    nowhere = f"127.0.0.1:{free_port()}"
+    done = subprocess.run(
+        [sys.executable, "-m", "streams"],
+        env={**os.environ, "INTENTLOOP_KAFKA__BOOTSTRAP": nowhere},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == EXIT_BROKEN, "the supervisor gives up at code 78 only"
+    assert f"broker {nowhere} does not show or create topics" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -26,6 +26,7 @@ from intentloop.adapters.redis_client import connect
 from intentloop.adapters.settings import KafkaSection, RedisSection
 from intentloop.adapters.topics_admin import ensure_topics
 from intentloop.adapters.training_store import TrainingStore
+from intentloop.errors import EXIT_CONFIGURATION
 from intentloop.facts import RetrainRequested, SampleLabelled
 from intentloop.release import Rollout
 from tests.integration.workers.scripted import chat, refused, scripted
@@ -173,7 +174,7 @@ async def test_health_is_green_then_red_with_the_reason_of_a_closed_teacher(
 
 async def test_without_teachers_it_says_what_to_set_and_does_not_start(tmp_path: Path) -> None:
     done = await asyncio.to_thread(subprocess.run, [sys.executable, "-m", "workers"], capture_output=True)
-    assert done.returncode == 2
+    assert done.returncode == EXIT_CONFIGURATION
     assert b"INTENTLOOP_TEACHER_A__BASE_URL" in done.stderr
 
 
