@@ -27,6 +27,7 @@ from intentloop.topics import TELEMETRY
 TIMEOUT_S = 120.0
 LOOPS = ("aiokafka", "confluent")
 QUIX = ("quix", "quix_sink")
+WORKERS = {"worker": ["streams"], "drift": ["bench.drift_worker"]}
 
 
 class Measured(msgspec.Struct, frozen=True):
@@ -54,15 +55,15 @@ def main() -> None:
         course = _course(services, options)
         runs: dict[str, list[Measured]] = {}
         for number in range(options.rounds):
-            for name in _contestants(options, course):
+            for name in (*_contestants(options, course), "drift"):
                 runs.setdefault(name, []).append(_run(course, name))
                 say(f"round {number + 1} {name:18s} {_line(runs[name][-1])}")
         phases = _phases(course)
         rates = [_measure_crew(course, workers).events_s for workers in (1, 2, 3)] if options.crews else []
         taken = crews.kill_one(services, course.sent.envelopes, course.sent.users) if options.crews else None
-        drift_us = _run_watched(course, ["bench.drift_worker"]).cpu_us
     medians = {name: _median(found) for name, found in runs.items()}
     _table(medians)
+    drift_us = medians.pop("drift").cpu_us
     scale = {
         "workers_events_s": [round(rate) for rate in rates],
         "two_workers_ratio": rates[1] / rates[0] if rates else None,
@@ -110,8 +111,8 @@ def _contestants(options: argparse.Namespace, course: Course) -> list[str]:
 def _run(course: Course, name: str) -> Measured:
     if name in ("decode", "quix"):
         return _run_metered(course, name)
-    if name == "worker":
-        return _run_watched(course, ["streams"])
+    if name in WORKERS:
+        return _run_watched(course, WORKERS[name])
     return _run_watched(course, ["bench.loops", name], **_beside(course, name))
 
 
@@ -219,15 +220,15 @@ def _measure_crew(course: Course, workers: int) -> Measured:
 
 
 def _decode_us(values: list[bytes]) -> float:
-    """What does decoding alone cost, µs an event? Best of five over messages in memory."""
+    """What does decoding alone cost, µs an event? Median of nine over messages in memory."""
     decode_one = DECODERS[TELEMETRY.name].decode
-    best_s = 1e9
-    for _ in range(5):
+    taken_s = []
+    for _ in range(9):
         begun_s = time.process_time()
         for value in values:
             decode_one(value)
-        best_s = min(best_s, time.process_time() - begun_s)
-    return best_s * 1e6 / (len(values) * traffic.PER_ENVELOPE)
+        taken_s.append(time.process_time() - begun_s)
+    return statistics.median(taken_s) * 1e6 / (len(values) * traffic.PER_ENVELOPE)
 
 
 def _median(found: list[Measured]) -> Measured:
