@@ -77,7 +77,7 @@ class BatchApplier:
         self._next = {}
         for partition, watermark in self._folded.items():
             self._next[partition] = max(watermark + 1, earliest[partition])
-            if watermark != NO_WATERMARK and earliest[partition] > watermark + 1:
+            if watermark > NO_WATERMARK and earliest[partition] > watermark + 1:
                 log.error(
                     "partition %d: records %d to %d were deleted by retention before they were applied",
                     partition,

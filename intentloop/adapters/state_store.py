@@ -21,7 +21,7 @@ from intentloop.errors import ConfigurationError, FencedError, UnavailableError
 from intentloop.fleet_state import under_other, version_of
 from intentloop.topics import TELEMETRY
 
-NO_WATERMARK = -1  # nothing of the partition was applied yet
+NO_WATERMARK = -1  # nothing of the partition was applied yet; a log that came after others begins lower
 MAX_COUNTERS = 1_024  # of a partition, before versions that nobody released share theirs
 RELEASES_S = 1.0  # how long a list of releases holds when a version is not on it
 ANSWER_S = 2.0  # health tells of a Redis that is silent for longer; commands wait for longer, and are tried again
@@ -95,7 +95,7 @@ class StateStore:
         return ""
 
     async def watermarks(self, partitions: Sequence[int]) -> dict[int, int]:
-        """Up to which offset was each partition applied? `NO_WATERMARK` where nothing was."""
+        """Up to which offset was each partition applied? `NO_WATERMARK` or less where nothing was."""
         if not partitions:
             return {}
         found = await self._mget([self._keys.watermark(partition) for partition in partitions])
@@ -211,6 +211,8 @@ async def read_counts(redis: Redis, keys: Keys) -> dict[str, int]:
 async def enter_epoch(redis: Redis, keys: Keys, epoch: str, reset: bool) -> int:
     """Does Redis' progress belong to this broker? Remembers a first broker; returns how often it was reset.
 
+    `logs` counts the logs before this one, and tells the marks of partitions of which nothing was applied apart.
+
     Args:
         epoch: Identity of the broker's log; offsets mean something only within one.
         reset: Give up the old watermarks instead of stopping; users' states and counters stay.
@@ -231,7 +233,7 @@ async def _enter_epoch(transaction: Pipeline, keys: Keys, epoch: str, reset: boo
     known: dict[Any, Any] = await transaction.hgetall(keys.broker_epoch)
     before, resets = known.get(b"epoch", b"").decode(), int(known.get(b"resets", 0))
     marks = [keys.watermark(partition) for partition in range(TELEMETRY.partitions)]
-    applied = sum(value is not None for value in await transaction.mget(marks))
+    applied = sum(value is not None and int(value) > NO_WATERMARK for value in await transaction.mget(marks))
     if before == epoch:
         return resets
     if before and applied and not reset:
@@ -241,9 +243,10 @@ async def _enter_epoch(transaction: Pipeline, keys: Keys, epoch: str, reset: boo
             "Redis prefix, or set INTENTLOOP_STREAMS__RESET_ON_NEW_BROKER=true to begin at offset 0 and keep the states"
         )
     transaction.multi()  # type: ignore[no-untyped-call]
-    if before and applied:
-        resets += 1
-        transaction.delete(*marks)
-    transaction.hset(keys.broker_epoch, mapping={"epoch": epoch, "resets": resets})
+    resets += bool(before and applied)
+    logs = int(known.get(b"logs", 0)) + bool(before)
+    if before:  # a worker that still holds a batch of a log before expects another watermark, whatever it has applied
+        transaction.mset(dict.fromkeys(marks, NO_WATERMARK - logs))
+    transaction.hset(keys.broker_epoch, mapping={"epoch": epoch, "resets": resets, "logs": logs})
     await transaction.execute()
     return resets

@@ -79,8 +79,32 @@ def test_a_broker_that_began_anew_is_noticed(redis_section: RedisSection) -> Non
         with pytest.raises(ConfigurationError, match="RESET_ON_NEW_BROKER"):
             await enter_epoch(redis, keys, "three", reset=False)
         assert await enter_epoch(redis, keys, "three", reset=True) == 1
-        assert await redis.get(keys.watermark(2)) is None
+        assert await redis.get(keys.watermark(2)) == b"-3"
         assert await enter_epoch(redis, keys, "three", reset=False) == 1
+        await redis.aclose()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("applied", [False, True])
+def test_a_batch_of_the_log_before_is_not_written_where_nothing_was_applied_in_either(
+    redis_section: RedisSection, applied: bool
+) -> None:
+    async def run() -> None:
+        redis, keys = Redis.from_url(redis_section.url), Keys(redis_section.prefix)
+        store = StateStore(redis, keys, ttl_s=60)
+        await enter_epoch(redis, keys, "one", reset=False)
+        if applied:
+            await store.apply([PartitionWrite(2, -1, 5, {}, {})])
+        stalled = PartitionWrite(3, (await store.watermarks([3]))[3], 4, {keys.user(3, "u"): b"old"}, {})
+        await enter_epoch(redis, keys, "two", reset=True)
+        with pytest.raises(FencedError):
+            await store.apply([stalled])
+        assert await redis.get(keys.user(3, "u")) is None
+        begin = (await store.watermarks([3]))[3]
+        assert begin < 0
+        await store.apply([PartitionWrite(3, begin, 0, {}, {})])
+        assert await store.watermarks([3]) == {3: 0}
         await redis.aclose()
 
     asyncio.run(run())
