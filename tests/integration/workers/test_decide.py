@@ -8,7 +8,7 @@ import pytest
 from intentloop import topics
 from intentloop.adapters.fact_reader import FactReader
 from intentloop.adapters.facts_producer import FactProducer
-from intentloop.adapters.jobs import JobQueue, QueueRule
+from intentloop.adapters.jobs import Job, JobQueue, QueueRule
 from intentloop.adapters.keys import Keys
 from intentloop.adapters.redis_client import connect
 from intentloop.adapters.retrain_log import RetrainLog
@@ -82,15 +82,22 @@ async def test_enough_hard_samples_become_one_job_and_one_fact(
         assert await told(kafka) == [request]
 
 
+async def run_begun(stores: LoopStores) -> tuple[Decider, Job]:
+    """A decider that has asked for a run for three hard samples, and the job as the trainer has it."""
+    decider = Decider(stores, RULE)
+    for number in range(3):
+        await stores.training.add(labelled(number))
+    assert (await decider.step()).kind == "request"
+    (job,) = await stores.train_queue.claim("trainer", 1, 0)
+    return decider, job
+
+
 async def test_a_rejected_candidate_is_not_trained_again_from_the_same_data(
     kafka: KafkaSection, redis_section: RedisSection
 ) -> None:
     async with loop(kafka, redis_section) as stores:
-        decider = Decider(stores, RULE)
-        for number in range(3):
-            await stores.training.add(labelled(number))
-        await decider.step()
-        await stores.train_queue.done((await stores.train_queue.claim("trainer", 1, 0))[0])
+        decider, job = await run_begun(stores)
+        await stores.train_queue.done(job)
         assert "2 more are needed" in (await decider.step()).reason
         for number in (3, 4):
             await stores.training.add(labelled(number))
@@ -101,11 +108,7 @@ async def test_what_came_before_a_rejected_run_began_counts_as_seen_and_stays_in
     kafka: KafkaSection, redis_section: RedisSection
 ) -> None:
     async with loop(kafka, redis_section) as stores:
-        decider = Decider(stores, RULE)
-        for number in range(3):
-            await stores.training.add(labelled(number))
-        await decider.step()
-        (job,) = await stores.train_queue.claim("trainer", 1, 0)
+        decider, job = await run_begun(stores)
         for number in (3, 4):  # before the run takes its samples
             await stores.training.add(labelled(number))
         ids = [sample.id for sample in await stores.training.samples()]
