@@ -139,7 +139,7 @@ def _watch(pid: int, store: Any, options: argparse.Namespace) -> list[Sample]:
 
 def _applied(store: Any, prefix: str) -> int:
     keys = Keys(prefix)
-    return sum(int(store.get(keys.watermark(number)) or -1) + 1 for number in range(TELEMETRY.partitions))
+    return sum(max(int(store.get(keys.watermark(number)) or -1), -1) + 1 for number in range(TELEMETRY.partitions))
 
 
 def figures(samples: list[Sample]) -> dict[str, Any]:

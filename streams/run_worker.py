@@ -10,7 +10,7 @@ import os
 import tempfile
 import time
 from collections.abc import Awaitable, Coroutine, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,8 @@ log = logging.getLogger("streams")
 
 REDIS_WATCH_S = 2.0
 BROKER_WATCH_S = 15.0
-UNTOLD_S = 60.0  # how long a batch in hand waits for that word
+UNTOLD_S = 60.0  # how long a batch in hand waits for the broker to say who it is; it may be starting again
+SETTLE_S = 4.0  # how long a rebalance, or a stop, waits for a batch in hand; below the shortest session time-out
 
 LOGGING: dict[str, Any] = {  # Faust sets logging up anew at start, from this
     "version": 1,
@@ -51,7 +52,7 @@ def build_app(settings: StreamsSettings) -> BatchApp:
     """Make the Faust app with its agent; nothing is connected yet."""
     app = batch_app(settings)
     worker = Worker(settings)
-    app.positions, app.end, app.close_doors = worker.positions, end_process, worker.close
+    app.positions, app.settle, app.end, app.close_doors = worker.positions, worker.settle, end_process, worker.close
     source = BatchTopic(app, topics=[app.source_topic], partitions=TELEMETRY.partitions, acks=True)
 
     async def fold_telemetry(stream: Any) -> None:
@@ -100,13 +101,15 @@ class Worker:
         self._applier: BatchApplier | None = None
         self._watchers: list[asyncio.Task[None]] = []
         self._epoch = ""
+        self._folding = asyncio.Lock()
+        self._confirmed: asyncio.Task[None] | None = None
         self._finishing: asyncio.Task[None] | None = None
         self._ills = {"agent": "the agent has not started", "redis": "not asked yet", "broker": "not asked yet"}
 
     async def positions(self, earliest: dict[int, int]) -> dict[int, int]:
         """Where does each assigned partition begin? Asked of Redis, after the broker was asked who it is."""
         applier = await self._open()
-        await self._check_broker()
+        await self._confirm_log()
         return await applier.positions(earliest)
 
     async def run(self, stream: Any) -> None:
@@ -119,21 +122,32 @@ class Worker:
                 taken.append(event)
                 if self._wants_more(taken) and not stream.channel.queue.empty():
                     continue
-                confirmed = asyncio.create_task(self._confirm_log())
-                folded = await applier.fold([record for one in taken for record in one.value])
-                await self._settle()
-                finishing = applier.finish(folded, confirmed)
-                self._finishing = asyncio.create_task(_or_end(_acknowledge(finishing, stream, taken)))
+                await self._take_on(applier, stream, taken)
                 taken = []
         except Exception as error:
             end_process(error)
         finally:
             self._ills["agent"] = "the agent has stopped"
 
-    async def _settle(self) -> None:
+    async def _take_on(self, applier: BatchApplier, stream: Any, taken: list[Any]) -> None:
+        """Fold a batch; once the one before is finished, go on to finish this one while others are taken."""
+        async with self._folding:
+            self._confirmed = asyncio.create_task(self._confirm_log())
+            folded = await applier.fold([record for one in taken for record in one.value])
+            await self._finished()
+            finishing = applier.finish(folded, self._confirmed)
+            self._finishing = asyncio.create_task(_or_end(_acknowledge(finishing, stream, taken)))
+
+    async def _finished(self) -> None:
         """Wait for the batch that is being finished, if one is; whoever waits may be cancelled, the batch is not."""
         if self._finishing is not None:
             await asyncio.wait({self._finishing})
+
+    async def settle(self) -> None:
+        """Wait for what is in hand, but not for ever: another worker that waits for us would be fenced, or fence us."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(SETTLE_S), self._folding:
+                await self._finished()
 
     def _wants_more(self, taken: list[Any]) -> bool:
         return sum(len(event.value) for event in taken) < self._settings.streams.batch_records
@@ -155,7 +169,6 @@ class Worker:
         await ready(redis)
         await check_noeviction(redis)
         keys = Keys(settings.redis.prefix)
-        self._doors.callback(self._log.close)
         self._epoch = await asyncio.to_thread(self._log.read)
         resets = await enter_epoch(redis, keys, self._epoch, settings.streams.reset_on_new_broker)
         producer = await self._doors.enter_async_context(FactProducer(settings.kafka))
@@ -172,9 +185,10 @@ class Worker:
 
     async def close(self) -> None:
         """Close the doors after Faust has stopped and committed."""
-        for watcher in self._watchers:
-            watcher.cancel()
-        await self._settle()
+        await self.settle()
+        for task in (*self._watchers, self._confirmed, self._finishing):
+            if task is not None:
+                task.cancel()
         await self._doors.aclose()
         log.info("stream worker stopped cleanly")
 

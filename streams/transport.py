@@ -7,6 +7,7 @@ rebalancing, commits with gap keeping and the command line stay Faust's; what it
 batch (`apply_batch.py`).
 """
 
+import asyncio
 import logging
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
@@ -23,7 +24,9 @@ from intentloop.adapters.record_fetcher import Record, RecordFetcher
 log = logging.getLogger("streams.transport")
 
 SCHEME = "kafkabatch"
-IDLE_S = 0.05  # how long a worker without partitions sleeps before it looks again
+IDLE_S = 0.05  # how long a worker that may fetch nothing sleeps before it looks again
+MAX_CHUNKS = 256  # lists kept of partitions that Faust has paused, which it does around a rebalance only
+SEEK_S = 75.0  # longer than the broker is waited for, shorter than Faust waits for a seek
 
 Positions = Callable[[dict[int, int]], Awaitable[dict[int, int]]]
 
@@ -54,20 +57,23 @@ class BatchConsumer(driver.Consumer):  # type: ignore[misc]
         super().__init__(*arguments, **named)
         self._source: RecordFetcher | None = None
         self._assignment = 0  # which one it is; what was fetched for another is dropped
-        self._paused: set[int] = set()
+        self._generation = 0  # of the group, when the assignment began
         self._chunks: deque[tuple[TP, list[Record]]] = deque()
 
     async def on_stop(self) -> None:
         """Commit for the last time, and hang up."""
         await super().on_stop()
-        if self._source is not None:
-            await self._source.close()
+        source, self._source = self._source, None
+        if source is not None:
+            await source.close()
 
     async def on_partitions_revoked(self, revoked: set[TP]) -> None:
-        """Let what is being worked on end; then nothing of these partitions is ours."""
+        """Hand nothing on until the next assignment has begun, and let what is being worked on end."""
+        self.stop_flow()  # Faust does not where nothing was ours, and would clear the queue after the seek
+        self.app.flow_control.suspend()
         await super().on_partitions_revoked(revoked)
-        if self._source is not None:
-            await self._begin_at({})
+        await self._begin_at({})
+        await self.transport.app.settle()
 
     async def on_partitions_assigned(self, assigned: set[TP], generation_id: int = 0) -> None:
         """Say when there is nothing for this worker: who scales beyond the partitions should know."""
@@ -96,7 +102,7 @@ class BatchConsumer(driver.Consumer):  # type: ignore[misc]
 
     def _next_chunk(self) -> tuple[TP, list[Record]] | None:
         """What is handed on next? Nothing while a rebalance goes on: the seek that follows goes back to it."""
-        if not self.flow_active or self.should_stop:
+        if not self.flow_active or self.should_stop or self._generation != self.app.consumer_generation_id:
             return None
         for number, chunk in enumerate(self._chunks):
             if chunk[0] not in self._paused_partitions:
@@ -106,12 +112,11 @@ class BatchConsumer(driver.Consumer):  # type: ignore[misc]
 
     async def _fetch(self) -> None:
         """Have the next records ready, by partition."""
-        if self._source is None or not self._get_active_partitions():
+        app, assignment = self.transport.app, self._assignment
+        if self._source is None or len(self._chunks) > MAX_CHUNKS:
             await self.sleep(IDLE_S)
             return
-        app, assignment = self.transport.app, self._assignment
         try:
-            await self._follow_pauses(self._source)
             records = await self._source.fetch(app.batch_records)
         except Exception as error:
             if not (self.should_stop or app.should_stop):
@@ -123,18 +128,11 @@ class BatchConsumer(driver.Consumer):  # type: ignore[misc]
                 found.setdefault(record.partition, []).append(record)
             self._chunks.extend((TP(app.source_topic, number), own) for number, own in found.items())
 
-    async def _follow_pauses(self, source: RecordFetcher) -> None:
-        paused = {tp.partition for tp in self._paused_partitions}
-        if paused != self._paused:
-            before, self._paused = self._paused, paused
-            await source.pause(paused - before)
-            await source.resume(before - paused)
-
     def on_buffer_full(self, tp: TP) -> None:
         """Nothing: a full queue holds `getmany` back by itself; Faust's own way then waits for a second."""
 
     def verify_event_path(self, now: float, tp: TP) -> None:
-        """Nothing: Faust would miss the fetches of its own client. Health and metrics watch ours."""
+        """Nothing: Faust would miss the fetches of its own client. `RecordFetcher` logs what keeps it from fetching."""
 
     def _pack(self, partition: TP, records: list[Record]) -> ConsumerMessage:
         return ConsumerMessage(
@@ -154,13 +152,16 @@ class BatchConsumer(driver.Consumer):  # type: ignore[misc]
         )
 
     async def perform_seek(self) -> None:
-        """Go to where the store says that we are, whatever was committed: the commit is for lag only."""
+        """Go to where the store says that we are. Whatever was committed is not even asked for: it is for lag only.
+
+        Faust gives up waiting for this after `broker_request_timeout`, and then never fetches again.
+        """
         app = self.transport.app
         try:
-            await super().perform_seek()
-            offsets = await app.positions(await self._earliest(app.source_topic))
-            own = {tp.partition for tp in self.assignment() if tp.topic == app.source_topic}
-            await self._begin_at({partition: offset for partition, offset in offsets.items() if partition in own})
+            async with asyncio.timeout(SEEK_S):
+                offsets = await app.positions(await self._earliest(app.source_topic))
+                own = {tp.partition for tp in self.assignment() if tp.topic == app.source_topic}
+                await self._begin_at({partition: offset for partition, offset in offsets.items() if partition in own})
         except Exception as error:
             if self.should_stop or app.should_stop:
                 raise
@@ -176,13 +177,14 @@ class BatchConsumer(driver.Consumer):  # type: ignore[misc]
     async def _begin_at(self, offsets: dict[int, int]) -> None:
         """Read these partitions from these offsets on, and forget what was fetched before."""
         topic = self.transport.app.source_topic
-        if self._source is None:
+        if self._source is None and not self.should_stop:
             servers = driver.server_list(self.transport.url, self.transport.default_port)
             self._source = RecordFetcher(",".join(servers), topic, self.app.conf.id)
         self._assignment += 1
+        self._generation = self.app.consumer_generation_id
         self._chunks.clear()
-        self._paused = set()
-        await self._source.begin_at(offsets)
+        if self._source is not None:
+            await self._source.begin_at(offsets)
         for partition, offset in offsets.items():
             tp = TP(topic, partition)
             self._read_offset[tp] = offset - 1 if offset > 0 else None
@@ -199,12 +201,14 @@ class BatchApp(faust.App):  # type: ignore[misc]
     """A Faust app that reads one source topic in batches.
 
     `positions` is asked after every assignment: it gets the first offset that the broker still has of each partition,
-    and returns the offset to begin at. `end` is called with what makes going on impossible; it does not return.
+    and returns the offset to begin at. `settle` waits, not for ever, until nothing is being worked on. `end` is called
+    with what makes going on impossible; it does not return.
     """
 
     source_topic: str
     batch_records: int
     positions: Positions
+    settle: Callable[[], Awaitable[None]]
     end: Callable[[Exception], None]
     close_doors: Callable[[], Awaitable[None]]
 

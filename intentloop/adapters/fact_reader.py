@@ -71,4 +71,3 @@ class FactReader:
     def close(self) -> None:
         """Close the connections."""
         self._consumer.close()
-        self._identity.close()

@@ -7,7 +7,7 @@ the last `begin_at` that was awaited before it.
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, TypeVar
 
@@ -19,7 +19,7 @@ log = logging.getLogger("streams.fetch")
 
 WAIT_S = 0.1  # one wait for the first record; a new assignment waits for it, too
 FETCH_WAIT_MS = 20  # how long the broker may hold a fetch back when nothing is there; one broker always does so
-AHEAD_KIB = 16_384  # what librdkafka may hold ready; its default of 64 MiB is half of a worker's memory
+AHEAD_KIB = 16_384  # with more ready librdkafka asks for no more; its default of 64 MiB is half a worker's memory
 FULL_BACKOFF_MS = 20  # how long it waits when it holds that much; its default of 1 s stalls a fast reader
 _PASSING = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION})
 
@@ -44,21 +44,14 @@ class RecordFetcher:
     """
 
     def __init__(self, bootstrap: str, topic: str, group: str) -> None:
-        self._topic = topic
-        self._consumer = Consumer(_configuration(bootstrap, group))
+        self._topic, self._bootstrap = topic, bootstrap
+        self._told: set[int] = set()  # kinds of faults since a record came
+        self._consumer = Consumer({**_configuration(bootstrap, group), "error_cb": self._tell})
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="fetch")
 
     async def begin_at(self, offsets: Mapping[int, int]) -> None:
-        """Read these partitions from now on, each from its offset, and no others. Forgets who was paused."""
-        await self._run(self._assign, [TopicPartition(self._topic, *begin) for begin in offsets.items()])
-
-    async def pause(self, partitions: Collection[int]) -> None:
-        """Fetch nothing of these partitions until they are resumed; what was handed out stays handed out."""
-        await self._run(self._consumer.pause, [TopicPartition(self._topic, number) for number in partitions])
-
-    async def resume(self, partitions: Collection[int]) -> None:
-        """Go on with these partitions where they were paused."""
-        await self._run(self._consumer.resume, [TopicPartition(self._topic, number) for number in partitions])
+        """Read these partitions from now on, each from its offset, and no others."""
+        await self._run(self._consumer.assign, [TopicPartition(self._topic, *begin) for begin in offsets.items()])
 
     async def fetch(self, most: int) -> list[Record]:
         """Up to `most` records, of each partition in its order; waits `WAIT_S` for the first, and for no other.
@@ -76,14 +69,17 @@ class RecordFetcher:
     async def _run(self, call: Callable[..., _Result], *arguments: Any) -> _Result:
         return await asyncio.get_running_loop().run_in_executor(self._thread, call, *arguments)
 
-    def _assign(self, wanted: list[TopicPartition]) -> None:
-        self._consumer.assign(wanted)
-        self._consumer.resume(wanted)  # a pause outlives an assignment
+    def _tell(self, error: KafkaError) -> None:
+        """Log what keeps librdkafka from the broker; it goes on trying, and says the same many times."""
+        if error.code() not in self._told:
+            log.warning("records of %s cannot be fetched from %s: %s", self._topic, self._bootstrap, error)
+        self._told.add(error.code())
 
     def _fetch(self, most: int) -> list[Record]:
         first = self._consumer.poll(WAIT_S)
         if first is None:
             return []
+        self._told.clear()
         messages = [first, *self._consumer.consume(most - 1, 0)]
         return [Record(one.partition(), one.offset(), one.value()) for one in messages if _is_record(one)]
 
@@ -99,7 +95,7 @@ def _is_record(message: Message) -> bool:
     return False
 
 
-def _configuration(bootstrap: str, group: str) -> dict[str, str | int | bool]:
+def _configuration(bootstrap: str, group: str) -> dict[str, Any]:
     return {
         "bootstrap.servers": bootstrap,
         "group.id": group,

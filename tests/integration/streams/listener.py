@@ -13,7 +13,7 @@ from intentloop.adapters.settings import KafkaSection
 from intentloop.topics import TELEMETRY
 from streams.run_worker import batch_app
 from streams.settings import StreamsSection, StreamsSettings
-from streams.transport import BatchTopic
+from streams.transport import BatchTopic, Positions
 from tests.integration.streams import world
 
 SESSION_TIMEOUT_S = 6.0
@@ -31,7 +31,8 @@ class Listener:
         self.fault: Exception | None = None
         self.go_on, self.acknowledges, self.block_s = asyncio.Event(), True, 0.0
         self.go_on.set()
-        self.app.positions, self.app.end, self.app.close_doors = self.positions, self.ends.append, self.close
+        self.app.positions, self.app.settle = self.positions, self.close
+        self.app.end, self.app.close_doors = self.ends.append, self.close
         source = BatchTopic(self.app, topics=[self.app.source_topic], partitions=TELEMETRY.partitions, acks=True)
         self.app.agent(source, name="listen")(self.listen)
 
@@ -86,9 +87,12 @@ async def listening(
     applied: dict[int, int] | None = None,
     batch_records: int = 20,
     fault: Exception | None = None,
+    positions: Positions | None = None,
 ) -> AsyncIterator[Listener]:
     listener = Listener(kafka, {} if applied is None else applied, batch_records)
     listener.fault = fault
+    if positions is not None:
+        listener.app.positions = positions
     await listener.app.start()
     try:
         yield listener

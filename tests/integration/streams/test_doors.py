@@ -153,7 +153,6 @@ def test_a_topic_that_was_made_anew_has_another_epoch(kafka: KafkaSection) -> No
         identity.read()
     ensure_topics(kafka, (TELEMETRY,))
     after = identity.read()
-    identity.close()
     assert after.split("/")[0] == before.split("/")[0]
     assert after.split("/")[1] != before.split("/")[1]
 

@@ -68,24 +68,6 @@ def test_nothing_of_an_assignment_before_is_handed_out(kafka: KafkaSection) -> N
     asyncio.run(run())
 
 
-def test_a_paused_partition_goes_on_where_it_stood_and_a_new_assignment_ends_the_pause(kafka: KafkaSection) -> None:
-    async def run() -> None:
-        async with fetching(kafka) as fetcher:
-            last = await send_numbers(kafka, 300)
-            one = min(last)
-            await fetcher.begin_at({one: 0})
-            before = [record.offset for record in await fetcher.fetch(5)]
-            await fetcher.pause([one])
-            assert await all_of(fetcher) == {}
-            await fetcher.resume([one])
-            assert before + (await all_of(fetcher))[one] == list(range(last[one] + 1))
-            await fetcher.pause([one])
-            await fetcher.begin_at({one: 1})
-            assert await all_of(fetcher) == {one: list(range(1, last[one] + 1))}
-
-    asyncio.run(run())
-
-
 def test_a_tombstone_is_a_record_without_a_value(kafka: KafkaSection) -> None:
     async def run() -> None:
         async with fetching(kafka) as fetcher:

@@ -2,9 +2,12 @@
 
 import asyncio
 
+import pytest
+
 from intentloop.adapters.settings import KafkaSection
 from intentloop.adapters.topics_admin import ensure_topics
 from intentloop.topics import TELEMETRY
+from streams import transport
 from tests.integration.streams.listener import (
     SESSION_TIMEOUT_S,
     commit,
@@ -196,5 +199,23 @@ def test_a_position_that_cannot_be_told_ends_the_worker(kafka: KafkaSection) -> 
                 await asyncio.sleep(0.05)
         assert str(here.ends[0]) == "Redis is gone"
         assert not here.taken
+
+    asyncio.run(run())
+
+
+def test_a_seek_that_takes_too_long_ends_the_worker_and_does_not_leave_it_idle(
+    kafka: KafkaSection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def never(_: dict[int, int]) -> dict[int, int]:
+        await asyncio.sleep(3600)
+        return {}
+
+    async def run() -> None:
+        monkeypatch.setattr(transport, "SEEK_S", 0.3)
+        ensure_topics(kafka, (TELEMETRY,))
+        async with listening(kafka, positions=never) as here, asyncio.timeout(60):
+            while not here.ends:
+                await asyncio.sleep(0.05)
+        assert isinstance(here.ends[0], TimeoutError)
 
     asyncio.run(run())

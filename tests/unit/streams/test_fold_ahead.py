@@ -220,6 +220,36 @@ def test_the_worker_folds_the_next_batch_while_one_waits_and_sends_nothing_of_it
     assert [step for step in done if not step.startswith("fold")] == steps
 
 
+def test_a_rebalance_waits_for_what_is_in_hand_but_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def confirm(_: Worker) -> None:
+        await asyncio.sleep(0)
+
+    async def run() -> None:
+        shelf = Shelf()
+        shelf.may_store.clear()
+        one = applier(shelf)
+        await one.positions({0: 0})
+        worker = Worker(StreamsSettings())
+        worker._applier = one
+        await worker.settle()  # nothing is in hand
+        running = asyncio.create_task(worker.run(Stream([Message([record(n, 1)]) for n in range(2)], shelf)))
+        while "send" not in shelf.done:
+            await asyncio.sleep(0.001)
+        monkeypatch.setattr(run_worker, "SETTLE_S", 0.05)
+        await worker.settle()
+        assert "write" not in shelf.done, "it gave up"
+        monkeypatch.setattr(run_worker, "SETTLE_S", 10.0)
+        asyncio.get_running_loop().call_later(0.05, shelf.may_store.set)
+        await worker.settle()
+        assert [step for step in shelf.done if step != "send"] == ["write", "acknowledge 0", "write", "acknowledge 1"]
+        await running
+        await worker.close()
+
+    monkeypatch.setattr(Worker, "_confirm_log", confirm)
+    monkeypatch.setattr(run_worker, "end_process", pytest.fail)
+    asyncio.run(run())
+
+
 def test_a_batch_that_cannot_be_finished_ends_the_worker_also_when_no_other_follows(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
