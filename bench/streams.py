@@ -55,7 +55,10 @@ def main() -> None:
         course = _course(services, options)
         runs: dict[str, list[Measured]] = {}
         for number in range(options.rounds):
-            for name in (*_contestants(options, course), "drift"):
+            names = [*_contestants(options, course), "drift"]
+            for name in (
+                names[number % len(names) :] + names[: number % len(names)]
+            ):  # a young broker is slow: take turns
                 runs.setdefault(name, []).append(_run(course, name))
                 say(f"round {number + 1} {name:18s} {_line(runs[name][-1])}")
         phases = _phases(course)
