@@ -10,6 +10,7 @@ import argparse
 import json
 import statistics
 import time
+from collections import deque
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -55,10 +56,9 @@ def main() -> None:
         course = _course(services, options)
         runs: dict[str, list[Measured]] = {}
         for number in range(options.rounds):
-            names = [*_contestants(options, course), "drift"]
-            for name in (
-                names[number % len(names) :] + names[: number % len(names)]
-            ):  # a young broker is slow: take turns
+            names = deque([*_contestants(options, course), "drift"])
+            names.rotate(number)  # whoever goes first meets a young broker
+            for name in names:
                 runs.setdefault(name, []).append(_run(course, name))
                 say(f"round {number + 1} {name:18s} {_line(runs[name][-1])}")
         phases = _phases(course)

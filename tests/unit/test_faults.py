@@ -143,7 +143,7 @@ TESTS: dict[str, tuple[str, ...]] = {
         f"{APPLY}::test_records_that_retention_deleted_are_not_waited_for",
         f"{CRASHES}::test_k08_a_broker_whose_offsets_start_again_is_noticed_and_users_keep_their_states",
         "tests/unit/streams/test_confirm_log.py"
-        "::test_records_over_a_new_connection_of_another_log_end_the_worker_before_anything_follows_from_them",
+        "::test_records_of_another_log_end_the_worker_before_anything_follows_from_them",
     ),
     "K10": (
         f"{LIMITS}::test_k10_other_partitions_than_the_table_says_stop_the_worker_with_both_numbers",
