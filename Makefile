@@ -17,7 +17,7 @@ test: check
 	$(BIN)/pytest tests/integration -q -n $(JOBS) --dist loadfile
 	$(BIN)/pytest tests/end_to_end -q
 
-# kill -9 and worse at full size: 20 kills, 200,000 events a scenario, both brokers; about half an hour
+# kill -9 and worse at full size: 20 kills, 200,000 events a scenario, both brokers; about three quarters of an hour
 crash: $(READY)
 	$(BIN)/python -m tests.crash $(CRASH_ARGS)
 

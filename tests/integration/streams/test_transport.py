@@ -21,7 +21,9 @@ from tests.integration.streams.listener import (
 
 # Faust's client, stopped while a crowded machine lets it join a group, may leave its sockets to the garbage collector;
 # a worker's process ends then, but these tests share one.
-pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:unclosed (transport|<socket|AIOKafkaConnection):ResourceWarning", "ignore:loop is closed:ResourceWarning"
+)
 
 
 @pytest.fixture(autouse=True, scope="module")
