@@ -69,12 +69,12 @@ def main() -> None:
     drift_us = medians.pop("drift").cpu_us
     scale = {
         "workers_events_s": [round(rate) for rate in rates],
-        "two_workers_ratio": rates[1] / rates[0] if rates else None,
+        "two_workers_ratio": over(rates[1], rates[0]) if rates else None,
     }
     killed = {"takeover_s": taken.takeover_s, "after_kill_s": taken.finished_s} if taken else {}
     finish(
         {"bench": "streams", "broker": options.broker}
-        | _figures(medians, phases, drift_us, course.sent)
+        | figures(medians, phases, drift_us, course.sent)
         | scale
         | killed
     )
@@ -164,7 +164,7 @@ def _run_watched(course: Course, arguments: list[str], **extra: str) -> Measured
             samples = _watch(client, keys, pids, course.sent.envelopes)
         except TimeoutError as error:
             raise RuntimeError(f"{arguments} did not finish: {log.read_text()[-3000:]}") from error
-    return _between(samples, course.sent.envelopes)
+    return between(samples, course.sent.envelopes)
 
 
 Sample = tuple[int, float, list[float]]  # records applied, when, CPU seconds of each process
@@ -188,7 +188,7 @@ def _applied(client: "redis.Redis", keys: Keys) -> int:
     return sum(int(mark) + 1 for mark in found if mark is not None)
 
 
-def _between(samples: list[Sample], total: int) -> Measured:
+def between(samples: list[Sample], total: int) -> Measured:
     """From the first sample at a tenth of the way to the end."""
     first = next(one for one in samples if one[0] >= total / 10)
     last = samples[-1]
@@ -197,6 +197,11 @@ def _between(samples: list[Sample], total: int) -> Measured:
     events = (last[0] - first[0]) * traffic.PER_ENVELOPE
     *own, broker, store = ((after - before) * 1e6 / events for before, after in zip(first[2], last[2], strict=True))
     return Measured(events / (last[1] - first[1]), sum(own), broker, store)
+
+
+def over(ours: float, theirs: float) -> float | None:
+    """By what factor do we differ? None where theirs is 0: a run shorter than the kernel's tick has no CPU time."""
+    return ours / theirs if theirs else None
 
 
 def _environment(course: Course, redis_prefix: str, **extra: str) -> dict[str, str]:
@@ -219,7 +224,7 @@ def _measure_crew(course: Course, workers: int) -> Measured:
     with ExitStack() as stop, redis.Redis.from_url(services.redis_url) as client:
         crew = crews.start_crew(services, workers, sent.envelopes, sent.users, stop)
         pids = [*(process.pid for process in crew.processes), services.broker_pid, services.redis_pid]
-        return _between(_watch(client, crew.keys, pids, sent.envelopes), sent.envelopes)
+        return between(_watch(client, crew.keys, pids, sent.envelopes), sent.envelopes)
 
 
 def _decode_us(values: list[bytes]) -> float:
@@ -252,9 +257,10 @@ def _table(medians: dict[str, Measured]) -> None:
         say(f"{name:18s} {_line(one)}   worker / this {medians['worker'].events_s / one.events_s:5.2f}")
 
 
-def _figures(
+def figures(
     medians: dict[str, Measured], phases: dict[str, Any], drift_us: float, sent: traffic.Sent
 ) -> dict[str, Any]:
+    """Put the worker beside the best of the hand-written loops; what cannot be told is None."""
     worker = medians["worker"]
     values = [value for _, value in traffic.messages(seed=7, envelopes=traffic.TEMPLATES, users=traffic.TEMPLATES)]
     decode_us = _decode_us(values)
@@ -264,8 +270,8 @@ def _figures(
     return {
         "ours": worker.events_s,
         "peer": best,
-        "ratio": worker.events_s / best if best else None,
-        "cpu_ratio": cheapest_us / worker.cpu_us,
+        "ratio": over(worker.events_s, best),
+        "cpu_ratio": over(cheapest_us, worker.cpu_us),
         "cpu_us_event": worker.cpu_us,
         "broker_cpu_us_event": worker.broker_us,
         "redis_cpu_us_event": worker.redis_us,
@@ -273,8 +279,8 @@ def _figures(
         "phases_us_event": {name: round(us, 3) for name, us in phases["phases_us"].items()},
         "decode_us_event": decode_us,
         "drift_job_us_event": drift_us,
-        "decode_multiple": drift_us / decode_us,
-        "decode_multiple_whole": worker.cpu_us / decode_us,
+        "decode_multiple": over(drift_us, decode_us),
+        "decode_multiple_whole": over(worker.cpu_us, decode_us),
         "events": sent.events,
         "events_s": {name: round(one.events_s) for name, one in medians.items()},
         "cpu_us_event_of": {name: round(one.cpu_us, 2) for name, one in medians.items()},
