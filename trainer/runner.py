@@ -13,7 +13,7 @@ import fcntl
 import logging
 import sys
 from collections.abc import Coroutine, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,6 +24,7 @@ from intentloop.adapters.blobs import encoded
 from intentloop.adapters.clock import now_ms
 from intentloop.adapters.facts_producer import FactProducer
 from intentloop.adapters.jobs import Job, JobQueue
+from intentloop.adapters.redis_client import TRANSIENT
 from intentloop.adapters.registry import Registry
 from intentloop.adapters.training_store import TrainingStore
 from intentloop.errors import ContractError, FencedError, UnavailableError
@@ -52,7 +53,7 @@ class Doors(msgspec.Struct, frozen=True):
 async def serve(doors: Doors, section: TrainerSection, worker: str) -> None:
     """Make version 1 if nothing is released, then take one job after the other until cancelled (or none is left)."""
     if section.first_release:
-        await release_first(doors, section)
+        await have_release(doors, section)
     while True:
         jobs = await doors.queue.claim(worker, 1, section.poll_ms)
         for job in jobs:
@@ -72,6 +73,10 @@ async def attempt(doors: Doors, section: TrainerSection, job: Job) -> None:
         log.warning("job %s is put back: %s", job.id, error)
         await doors.queue.park(job, str(error))
         await asyncio.sleep(section.poll_ms / 1000)
+    except asyncio.CancelledError:  # we are told to stop, which is not the job's fault either
+        with suppress(FencedError, *TRANSIENT):
+            await doors.queue.park(job, "its trainer was stopped")
+        raise
     except (ContractError, run.StepFailedError, msgspec.DecodeError) as error:
         log.exception("job %s failed, try %d", job.id, job.tries)
         await doors.queue.fail(job, str(error))
@@ -81,18 +86,27 @@ async def do(doors: Doors, section: TrainerSection, job: Job) -> None:
     """Run the line for one request and let its release out."""
     request = msgspec.json.decode(job.payload, type=RetrainRequested)
     with alone(section.work.resolve()) as work:
-        await do_alone(doors, section, request, work / content_digest(job.id))
+        current = await prepare(doors, section, request, work / content_digest(job.id))
+        while (name := await asyncio.to_thread(run.next_step, current)) is not None:
+            await _run_step(name, current)
+            await _get_further(doors.queue, job)
+        await conclude(doors, section, request, current)
 
 
-async def do_alone(doors: Doors, section: TrainerSection, request: RetrainRequested, directory: Path) -> None:
-    """Do the steps that are left, then what follows from the gate's decision."""
-    current = await prepare(doors, section, request, directory)
-    while (name := await asyncio.to_thread(run.next_step, current)) is not None:
-        await _run_step(name, current)
+async def _get_further(queue: JobQueue, job: Job) -> None:
+    """A step is done: from here on the job has all its tries again. Without Redis it only has one less."""
+    try:
+        await queue.progressed(job)
+    except TRANSIENT as error:
+        log.warning("job %s: a step is done, but Redis does not know: %s", job.id, error)
+
+
+async def conclude(doors: Doors, section: TrainerSection, request: RetrainRequested, current: step.Run) -> None:
+    """Book what the gate decided, and let the release out if it said yes."""
     ended = run.result(current)
     log.info("%s: %s", type(ended.decision).__name__, "; ".join(ended.decision.reasons))
-    _record_verdict(section, directory.name, ended)
-    ids = [sample.id for sample in dataset.read(directory / "inputs" / "training.jsonl")]
+    _record_verdict(section, current.directory.name, ended)
+    ids = [sample.id for sample in dataset.read(current.directory / "inputs" / "training.jsonl")]
     await doors.store.record_verdict(request.id, verdict_of(ended), ids)
     policy.note(section.work.resolve(), current.spec, ended.manifest)
     if ended.release is not None and ended.manifest is not None:
@@ -187,17 +201,20 @@ async def let_out(doors: Doors, manifest: Manifest, release: Path) -> None:
     log.info("released %s", manifest.version)
 
 
-async def release_first(doors: Doors, section: TrainerSection) -> None:
-    """Release the base model as version 1 if the registry is empty.
+async def have_release(doors: Doors, section: TrainerSection) -> None:
+    """Release the base model as version 1 if the registry is empty; if another trainer is about it, wait for it."""
+    while await doors.registry.current() is None:
+        try:
+            with alone(section.work.resolve()) as work:
+                if await doors.registry.current() is None:
+                    await _release_first(doors, section, work)
+        except UnavailableError as error:
+            log.info("version 1: %s", error)
+            await asyncio.sleep(section.poll_ms / 1000)
 
-    Raises:
-        StepFailedError: it could not be exported.
-    """
-    if await doors.registry.current() is not None:
-        return
-    directory = section.work.resolve() / "first"
-    golden = directory.with_name("first-golden.jsonl")
-    golden.parent.mkdir(parents=True, exist_ok=True)
+
+async def _release_first(doors: Doors, section: TrainerSection, work: Path) -> None:
+    directory, golden = work / "first", work / "first-golden.jsonl"
     dataset.write(golden, await _golden(doors, section))
     base, _ = base_of(section, rule.read(section.rule))
     paths = {"base": base, "golden": golden, "rule": section.rule, "out": directory}

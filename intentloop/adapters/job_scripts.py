@@ -2,7 +2,7 @@
 
 KEYS: 1 stream, 2 hash of buried jobs, 3 sorted set of done ids by time. ARGV[1] is the prefix of the jobs' hashes; all
 of them carry the queue's hash tag, so they live in one slot of a cluster. Fields of a job's hash: `payload`, `status`,
-`tries` (counted claims), `fence` (all claims), `entry` (stream id), `reason`, `note`.
+`tries` (counted claims since it last got further), `fence` (all claims), `entry` (stream id), `reason`, `note`.
 """
 
 _GROUP = """
@@ -93,6 +93,16 @@ return 1
 """
 )
 
+# ARGV: 2 id, 3 entry, 4 fence
+PROGRESSED = (
+    _OWNED
+    + """
+if not owned() or redis.call('HGET', key, 'status') ~= 'running' then return 0 end
+redis.call('HSET', key, 'tries', 1)
+return 1
+"""
+)
+
 # ARGV: 2 id, 3 entry, 4 fence, 5 now; the hash stays a day without its payload, so that a repeat is recognised
 DONE = (
     _OWNED
@@ -173,6 +183,7 @@ ALL = {
     "claim": CLAIM,
     "renew": RENEW,
     "note": NOTE,
+    "progressed": PROGRESSED,
     "done": DONE,
     "fail": FAIL,
     "bury": BURY,

@@ -23,7 +23,7 @@ POLL_S = 0.1  # how often an idle claim looks again
 
 
 class QueueRule(msgspec.Struct, frozen=True, kw_only=True):
-    """`lease_ms`: how long a worker may be silent. `max_tries`: claims after which a job is buried.
+    """`lease_ms`: how long a worker may be silent. `max_tries`: claims without progress after which a job is buried.
 
     `keep_done_ms`: how long ids of done jobs are remembered; longer than the retention of the topic that feeds the
     queue, or a replay would do old work again.
@@ -111,6 +111,14 @@ class JobQueue:
             FencedError: the job was taken over by another.
         """
         await self._owned("note", job, note)
+
+    async def progressed(self, job: Job) -> None:
+        """A part of the job is done for good: whoever dies from now on has its tries anew, this one being the first.
+
+        Raises:
+            FencedError: the job was taken over by another.
+        """
+        await self._owned("progressed", job)
 
     async def done(self, job: Job) -> None:
         """Finish a job; doing so twice with the same lease is the same as once.

@@ -60,7 +60,10 @@ def _raw(key: str, kind: str) -> bytes:
     except binascii.Error:
         raw = b""
     if len(raw) != 32:
-        raise ConfigurationError(f"the {kind} release key is not base64 of 32 bytes; make a pair with generate_keys()")
+        found = "empty" if not key else "not base64 of 32 bytes"
+        raise ConfigurationError(
+            f"INTENTLOOP_RELEASE__{kind.upper()}_KEY is {found}; make a pair with `generate_keys()` of {__name__}"
+        )
     return raw
 
 

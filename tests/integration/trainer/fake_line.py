@@ -115,14 +115,17 @@ class FakeLine:
             artefact = into / "artefact"
             artefact.mkdir()
             (artefact / "llm.mnn").write_bytes(b"weights")
-            publish.pack(artefact, into / "release", _manifest(current))
+            spec = current.spec
+            manifest = draft(f"v{spec.number}-00000000", spec.previous, spec.reason)
+            publish.pack(artefact, into / "release", manifest)
         return {}
 
 
-def _manifest(current: step.Run) -> Manifest:
+def draft(version: str, previous: str = "", reason: str = "a test asked for it") -> Manifest:
+    """A manifest without files, to be packed."""
     return Manifest(
-        version=f"v{current.spec.number}-00000000",
-        previous=current.spec.previous,
+        version=version,
+        previous=previous,
         base_model="tiny",
         prompt_version="p1",
         engine="none",
@@ -134,8 +137,8 @@ def _manifest(current: step.Run) -> Manifest:
         measured=None,
         steps=(),
         lineage={},
-        reason=current.spec.reason,
-        created_at_ms=current.spec.created_at_ms,
+        reason=reason,
+        created_at_ms=1,
     )
 
 

@@ -12,10 +12,20 @@ from intentloop.adapters.redis_client import connect
 from intentloop.adapters.registry import Registry
 from intentloop.adapters.settings import KafkaSection, RedisSection
 from intentloop.adapters.topics_admin import ensure_topics
+from intentloop.errors import EXIT_CONFIGURATION
 from intentloop.release import Manifest
 from trainer.engine import Engine
 
 from .conftest import Keys
+
+
+def test_a_trainer_without_a_key_says_so_before_it_trains() -> None:
+    environment = {**os.environ, "INTENTLOOP_RELEASE__PRIVATE_KEY": ""}
+    done = subprocess.run(
+        [sys.executable, "-m", "trainer"], env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == EXIT_CONFIGURATION
+    assert "INTENTLOOP_RELEASE__PRIVATE_KEY is empty" in done.stderr
 
 
 def test_an_empty_registry_gets_the_base_model_as_its_first_release(

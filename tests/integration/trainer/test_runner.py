@@ -12,9 +12,9 @@ from intentloop.adapters import signing
 from intentloop.adapters.settings import KafkaSection, RedisSection
 from intentloop.errors import FencedError
 from intentloop.release import Interval
-from trainer import publish, run, runner
+from trainer import publish, run, runner, step
 
-from .fake_line import LEASE_MS, FakeLine, World, drive, request
+from .fake_line import LEASE_MS, FakeLine, World, draft, drive, request
 
 PRIVATE, PUBLIC = signing.generate_keys()
 SURE = Interval(value=1.0, low=0.9, high=1.0, samples=100)
@@ -91,6 +91,83 @@ def test_a_failed_run_goes_on_where_it_stood_with_the_snapshot_it_had(
 
     drive(line, services_of_test, tmp_path, monkeypatch, check)
     assert line.done == list(run.STEPS)  # no step twice
+
+
+class Killed(BaseException):
+    """What `kill -9` looks like from inside: nothing of ours catches it."""
+
+
+def test_a_run_is_taken_up_as_often_as_it_gets_further(
+    services_of_test: Services, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deadly = set(list(run.STEPS)[1:6])  # more of them than a job has tries
+
+    class Mortal(FakeLine):
+        async def __call__(self, name: str, current: step.Run) -> None:
+            if name in deadly:
+                deadly.remove(name)
+                raise Killed
+            await super().__call__(name, current)
+
+    async def check(there: World) -> None:
+        queue = there.doors.queue
+        await queue.put("job-1", request("job-1"))
+        for life in range(5):
+            (job,) = await queue.claim(f"trainer-{life}", 1, 3 * LEASE_MS)
+            with pytest.raises(Killed):
+                await runner.do(there.doors, there.section, job)
+        (job,) = await queue.claim("trainer-5", 1, 3 * LEASE_MS)
+        await runner.attempt(there.doors, there.section, job)
+        assert await queue.buried() == {}
+        assert (await queue.counts()).done == 1
+
+    line = Mortal(gate.Release(("better",), EVIDENCE))
+    drive(line, services_of_test, tmp_path, monkeypatch, check)
+    assert line.done == list(run.STEPS)
+
+
+def test_a_trainer_that_is_told_to_stop_gives_its_job_back_untried(
+    services_of_test: Services, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = FakeLine(gate.Release(("better",), EVIDENCE), seconds=60.0)
+
+    async def check(there: World) -> None:
+        queue = there.doors.queue
+        await queue.put("job-1", request("job-1"))
+        serving = asyncio.create_task(runner.serve(there.doors, there.section, "one"))
+        while line.at_once == 0:
+            await asyncio.sleep(0.01)
+        serving.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await serving
+        assert line.at_once == 0
+        (job,) = await queue.claim("two", 1, 0)  # no lease to wait for
+        assert job.tries == 1
+
+    drive(line, services_of_test, tmp_path, monkeypatch, check)
+
+
+def test_two_trainers_make_version_1_once(
+    services_of_test: Services, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Path] = []
+
+    async def release(doors: runner.Doors, _section: object, work: Path) -> None:
+        made.append(work)
+        await asyncio.sleep(0.5)  # the other one looks at the registry meanwhile
+        artefact = tmp_path / "artefact"
+        artefact.mkdir()
+        (artefact / "llm.mnn").write_bytes(b"weights")
+        manifest = publish.pack(artefact, tmp_path / "release", draft("v1-00000000"))
+        await runner.let_out(doors, manifest, tmp_path / "release")
+
+    async def check(there: World) -> None:
+        await asyncio.gather(*(runner.have_release(there.doors, there.section) for _ in range(2)))
+        assert await there.doors.registry.current() is not None
+
+    monkeypatch.setattr(runner, "_release_first", release)
+    drive(FakeLine(gate.Release(("better",), EVIDENCE)), services_of_test, tmp_path, monkeypatch, check)
+    assert len(made) == 1
 
 
 def test_two_runs_never_overlap(services_of_test: Services, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -94,6 +94,20 @@ async def test_workers_that_only_die_bury_the_job_too(redis_section: RedisSectio
         assert (await queue.buried())["s1"].startswith("given up after 2 tries: its workers died")
 
 
+async def test_a_job_that_got_further_has_its_tries_anew(redis_section: RedisSection) -> None:
+    async with connect(redis_section) as redis:
+        queue = queue_of(redis, redis_section)
+        await queue.put("s1", b"x")
+        for number in range(2 * QUICK.max_tries):
+            (job,) = await queue.claim(f"w{number}", 1, 2000)  # the one before died
+            await queue.progressed(job)
+        await queue.fail(job, "broken")
+        (last,) = await queue.claim("last", 1, 2000)
+        assert last.tries == 2
+        with pytest.raises(FencedError):
+            await queue.progressed(job)
+
+
 async def test_a_parked_job_has_burnt_no_try(redis_section: RedisSection) -> None:
     async with connect(redis_section) as redis:
         queue = queue_of(redis, redis_section, QueueRule(max_tries=1))

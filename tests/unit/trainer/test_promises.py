@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from intentloop.adapters import signing
+from intentloop.errors import ConfigurationError
 from intentloop.release import Manifest
 from trainer import check, freeze, judge, measure, publish, rule, step, tiny_corpus
 from trainer.quantise import Candidate
@@ -102,12 +103,26 @@ def forge(release: Path) -> None:
     (release / step.MANIFEST).write_bytes(msgspec.json.encode(forged))
 
 
+def unsign(release: Path) -> None:
+    unsigned = msgspec.structs.replace(publish.read_manifest(release), signature="")
+    (release / step.MANIFEST).write_bytes(msgspec.json.encode(unsigned))
+
+
+@pytest.mark.parametrize("key", ["", "c2hvcnQ="])
+def test_without_a_key_nothing_is_released(release: Path, monkeypatch: pytest.MonkeyPatch, key: str) -> None:
+    monkeypatch.setenv(publish.PRIVATE_KEY, key)
+    with pytest.raises(ConfigurationError, match="INTENTLOOP_RELEASE__PRIVATE_KEY"):
+        publish.pack(release, release.with_name("again"), publish.read_manifest(release))
+    assert not (release.with_name("again") / step.MANIFEST).exists()
+
+
 @pytest.mark.parametrize(
     ("damage", "name"),
     [
         (flip, "files unlike their size, SHA-256 or MD5"),
         (add, "files that the manifest does not name"),
         (forge, "signatures that do not verify"),
+        (unsign, "signatures that do not verify"),
     ],
 )
 def test_a_release_that_a_phone_would_refuse_is_noticed(
