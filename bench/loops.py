@@ -36,13 +36,13 @@ Loop = Callable[[StreamsSettings, BatchApplier], Coroutine[None, None, None]]
 
 def fold_context(settings: StreamsSettings) -> FoldContext:
     """With what does a stream worker fold?"""
-    rule = fold_rule(settings.rules)
+    rule = fold_rule(settings.rules, settings.streams.state_ttl_s)
     return FoldContext(Keys(settings.redis.prefix), rule, "", compiled_walk(rule, settings.streams.compiled))
 
 
 async def _with_applier(settings: StreamsSettings, body: Loop) -> None:
     keys = Keys(settings.redis.prefix)
-    store = StateStore(connect(settings.redis), keys, settings.streams.state_ttl_s)
+    store = StateStore(connect(settings.redis), keys, settings.streams.redis_ttl_s)
     async with FactProducer(settings.kafka) as producer:
         await body(settings, BatchApplier(store, producer, fold_context(settings)))
 

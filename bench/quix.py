@@ -7,6 +7,7 @@ dependency of the project, not even of its development.
 import asyncio
 from typing import Any
 
+from bench.loops import fold_context
 from bench.meter import Meter
 from intentloop import window
 from intentloop.adapters.facts_producer import FactProducer
@@ -72,9 +73,9 @@ def build_sink(settings: StreamsSettings) -> Any:
     keys = Keys(settings.redis.prefix)
 
     async def open_applier() -> BatchApplier:
-        store = StateStore(connect(settings.redis), keys, settings.streams.state_ttl_s)
+        store = StateStore(connect(settings.redis), keys, settings.streams.redis_ttl_s)
         producer = await FactProducer(settings.kafka).__aenter__()
-        applier = BatchApplier(store, producer, FoldContext(keys, fold_rule(settings.rules)))
+        applier = BatchApplier(store, producer, fold_context(settings))
         await applier.positions(dict.fromkeys(range(TELEMETRY.partitions), 0))
         return applier
 

@@ -19,7 +19,7 @@ def main() -> None:
     logging.config.dictConfig(LOGGING)
     asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())
     settings = StreamsSettings()
-    short = settings.streams.model_copy(update={"state_ttl_s": int(os.environ["BENCH_LIFE_S"])})
+    short = settings.streams.model_copy(update={"state_ttl_s": int(os.environ["BENCH_LIFE_S"]), "state_lag_s": 0})
     settings = settings.model_copy(update={"streams": short})
     prepare(settings)
     sys.argv = [sys.argv[0], "--quiet", "worker", "--loglevel", "info", "--without-web"]

@@ -22,8 +22,9 @@ PER_ENVELOPE = 25
 TEMPLATES = 400
 _STAMP = "#STAMP##"  # eight characters, replaced in ids; the user has its own
 _USER = "#USER" + "#" * 27  # as long as the gateway's hash of a user
-_ERA = 1_796  # the first digits of every time; one more is eleven days later
-START_MS = _ERA * 1_000_000_000 + 100_000_000
+_ERA = 179_610  # the first digits of every time; one more is three hours later
+_ERA_MS = 10_000_000
+START_MS = _ERA * _ERA_MS
 ANSWERS = ("闲逛", "闲逛", "闲逛", "比价犹豫|{leaf}", "场景购物|{leaf}", "!!!!!!!!!!", "比价犹豫|不在这里")
 _RULE = shoppers.ShopperRule()
 
@@ -95,9 +96,11 @@ def _inference(random: Random, read: Sequence[Behaviour], ts_ms: int, answers: S
 
 
 def messages(seed: int, envelopes: int, users: int) -> Iterator[tuple[bytes, bytes]]:
-    """(key, value) of many envelopes: users take turns in a new order each time, and every turn is days later."""
+    """(key, value) of many envelopes: users take turns in a new order each time, and every turn is hours later."""
     random = Random(seed)
-    bodies = [encode(one) for one in templates(seed, TEMPLATES)]
+    made = templates(seed, TEMPLATES)
+    assert max(one.received_at_ms for one in made) < START_MS + _ERA_MS
+    bodies = [encode(one) for one in made]
     order = list(range(users))
     for number in range(envelopes):
         turn, place = divmod(number, users)

@@ -31,6 +31,8 @@ class AnswerFault(msgspec.Struct, frozen=True):
     detail: str
 
 
+LOOP_WORDS = 8  # keywords of which half are repeats come from a model in a loop; three to six are asked for
+
 _NAMES: dict[str, IntentName] = {
     "闲逛": "闲逛",
     "閒逛": "闲逛",
@@ -69,30 +71,36 @@ def parse(raw: str, simplify: Callable[[str], str] = str) -> Answer | AnswerFaul
 
 
 def is_degenerate(text: str) -> bool:
-    """Is this the output of a broken model? Nothing at all, or one short unit repeated, such as `!!!!!!!!`."""
-    if not text:
+    """Is this the output of a broken model? Nothing that is read, or one short unit repeated, such as `哈哈哈哈`."""
+    if len(text) >= 4 and text == text[0] * len(text):
         return True
-    return len(text) >= 8 and any(text[unit:] == text[:-unit] for unit in (1, 2, 3, 4))
+    if len(text) >= 8 and any(text[unit:] == text[:-unit] for unit in (2, 3, 4)):
+        return True
+    return not any(map(str.isalnum, text))
 
 
-def ground(answer: Answer, sequence: str) -> Answer | AnswerFault:
-    """Does every keyword occur in what the model read?"""
-    missing = [keyword for keyword in answer.keywords if keyword not in sequence]
+def ground(answer: Answer, evidence: str) -> Answer | AnswerFault:
+    """Does every keyword occur in what the shopper did?
+
+    Args:
+        evidence: Titles and categories (`prompt.evidence`); words of the template prove nothing.
+    """
+    missing = [keyword for keyword in answer.keywords if keyword not in evidence]
     if missing:
-        return AnswerFault("ungrounded", f"{missing[0]!r} is not in the behaviour sequence")
+        return AnswerFault("ungrounded", f"{missing[0]!r} is in no title or category")
     return answer
 
 
-def keep_grounded(answer: Answer, sequence: str) -> Answer | AnswerFault:
+def keep_grounded(answer: Answer, evidence: str) -> Answer | AnswerFault:
     """Which of the keywords may be kept? Those that occur in what was read; at least one must.
 
     A mended reply is trusted less: there every keyword must occur, since mending may have cut one in two.
     """
     if answer.repaired or answer.intent == "闲逛":
-        return ground(answer, sequence)
-    kept = tuple(keyword for keyword in answer.keywords if keyword in sequence)
+        return ground(answer, evidence)
+    kept = tuple(keyword for keyword in answer.keywords if keyword in evidence)
     if not kept:
-        return AnswerFault("ungrounded", f"none of {len(answer.keywords)} keywords is in the behaviour sequence")
+        return AnswerFault("ungrounded", f"none of {len(answer.keywords)} keywords is in a title or category")
     return Answer(answer.intent, kept, answer.repaired)
 
 
@@ -106,6 +114,8 @@ def _parse_object(text: str, simplify: Callable[[str], str]) -> Answer | AnswerF
     repaired = False
     try:
         value = json.loads(text)
+    except RecursionError:
+        return AnswerFault("format", "JSON nested too deeply")
     except ValueError:
         value, repaired = _mend_object(text), True
     if not isinstance(value, dict) or not isinstance(value.get("intent"), str):
@@ -129,7 +139,10 @@ def _build(name: str, keywords: Sequence[str], simplify: Callable[[str], str], r
     intent = _NAMES.get(name) or _NAMES.get(simplify(name))
     if intent is None:
         return AnswerFault("unknown", f"{name[:40]!r} is none of the three intents")
-    words = tuple(dict.fromkeys(word for word in (simplify(keyword).strip() for keyword in keywords) if word))
+    given = [word for word in (simplify(keyword).strip() for keyword in keywords) if word]
+    words = tuple(dict.fromkeys(given))
+    if len(given) >= LOOP_WORDS and len(given) >= 2 * len(words):
+        return AnswerFault("degenerate", f"{len(given)} keywords of {len(words)} kinds")
     if intent == "闲逛" and words:
         return AnswerFault("format", f"闲逛 takes no keywords, got {len(words)}")
     if intent != "闲逛" and not words:

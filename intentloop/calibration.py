@@ -67,7 +67,8 @@ def calibrate(users: Labels, rule: DriftRule, target: float, against: Against) -
 
     Args:
         rule: Base, window, weights and switch rule; its threshold is what `before` is measured at.
-        target: In (0, 1). A switch fires at any threshold, so the rate cannot fall below theirs.
+        target: In (0, 1). A switch fires at any threshold, so the rate cannot fall below theirs; nor rise above that of
+            the lowest threshold, `GRID`.
     """
     plain = msgspec.structs.replace(rule, threshold=0.8, switch_jaccard=NO_SWITCH)
     threshold = _quantile(users, rule, target) if against == "previous_window" else _search(users, rule, target)
@@ -120,12 +121,12 @@ def _quantile(users: Labels, rule: DriftRule, target: float) -> float:
     switches = sum(score.switched for score in scores)
     totals = sorted((score.total for score in scores if not score.switched), reverse=True)
     wanted = max(0, round(target * len(scores)) - switches)
-    return totals[min(wanted, len(totals) - 1)] if totals else rule.threshold
+    return max(GRID, totals[min(wanted, len(totals) - 1)]) if totals else rule.threshold
 
 
 def _search(users: Labels, rule: DriftRule, target: float) -> float:
     """Bisect, then look around: each threshold leads to other inferences, so the rate falls only on the whole."""
-    low, high = 0, round(HIGHEST / GRID)
+    low, high = 1, round(HIGHEST / GRID)
     measured: dict[int, float] = {}
 
     def at(step: int) -> float:
@@ -136,7 +137,7 @@ def _search(users: Labels, rule: DriftRule, target: float) -> float:
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if at(middle) > target else (low, middle)
-    for step in range(max(0, low - 3), high + 4):
+    for step in range(max(1, low - 3), high + 4):
         at(step)
     best = min(measured, key=lambda step: (abs(measured[step] - target), step))
     return round(best * GRID, 6)

@@ -27,6 +27,8 @@ class DriftScored(msgspec.Struct, frozen=True, kw_only=True):
     switched: bool
     log_base: str
     window: int
+    min_window: int
+    threshold: float
 
 
 class IntentDrifted(msgspec.Struct, frozen=True, kw_only=True):

@@ -96,7 +96,7 @@ class Findings:
     def drift(self, event_id: str, ts_ms: int, scored: Drift, windows: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
         """Note a drift that fired, with the windows before and after; nobody should act on the live intent any more."""
         self.counts["drifts"] += 1
-        self.windows, self.stale_from_ms = windows, ts_ms
+        self.windows, self.stale_from_ms = windows, self.after_live(ts_ms)
         self.live = msgspec.structs.replace(self.live, stale=True)
         self.scores.append(
             DriftScored(
@@ -109,6 +109,8 @@ class Findings:
                 switched=scored.switched,
                 log_base=self.rule.drift.log_base,
                 window=self.rule.drift.window,
+                min_window=self.rule.drift.min_window,
+                threshold=self.rule.drift.threshold,
             )
         )
 
@@ -119,11 +121,15 @@ class Findings:
         for name in (*verdict.counts, *fleet_counts(event, verdict)):
             self.counts[name] += 1
         if ends_trigger(verdict, timed.ts_ms, self.live, self.rule.inference):
-            self.stale_from_ms = timed.ts_ms
+            self.stale_from_ms = self.after_live(timed.ts_ms)
         occasion = Occasion(event, timed.ts_ms, self.envelope)
         self.trigger(occasion, timed.index, verdict)
         self.pick(occasion, timed.index, verdict)
         self.live, self.tops = verdict.live, verdict.tops
+
+    def after_live(self, ts_ms: int) -> int:
+        """From when on is the live intent stale? After it was stated, also where clocks of one moment disagree."""
+        return max(ts_ms, self.live.ts_ms + 1)
 
     def trigger(self, occasion: Occasion, index: int, verdict: Verdict) -> None:
         """State a trigger when the model named an intent to act on."""
@@ -137,9 +143,10 @@ class Findings:
         """State a sample when a label is worth its price."""
         if not verdict.is_sample:
             return
-        sample_id, spent = self.new_id("sample", index), spent_in(self.spending, occasion.ts_ms)
+        at_ms = self.envelope.received_at_ms or occasion.ts_ms  # a phone's clock must not open hours of its own
+        sample_id, spent = self.new_id("sample", index), spent_in(self.spending, at_ms)
         name = verdict.said.intent if isinstance(verdict.said, Answer) else ""
-        class_spent = class_spent_in(self.spending, occasion.ts_ms, name)
+        class_spent = class_spent_in(self.spending, at_ms, name)
         chosen = choose(sample_id, verdict.reasons, spent, self.rule.pick, class_spent)
         if chosen is None:
             return
@@ -148,7 +155,7 @@ class Findings:
         if chosen.random:
             self.counts["picked_random"] += 1
         else:
-            self.spending = spend(self.spending, occasion.ts_ms, name)
+            self.spending = spend(self.spending, at_ms, name)
 
     def new_id(self, kind: str, index: int) -> str:
         """Which id has the thing of this kind that the event at `index` gave rise to?"""

@@ -32,7 +32,8 @@ class FleetRule(msgspec.Struct, frozen=True, kw_only=True):
 
     `intent_floor` lies above the share of answers that a good model gets wrong (8 %), since what it says is compared
     with labels. A window is judged when it holds `window` inferences and is `window_ms` old: hours of a day differ.
-    `clear` quiet windows in a row end a drift. `min_baseline`: a smaller snapshot is no reference.
+    `clear` quiet windows in a row end a drift of a mix; one of a rate ends when, over `clear_values` values, it is no
+    more than half the floor above where it was. `min_baseline`: a smaller snapshot is no reference.
     """
 
     alpha: float = 0.01
@@ -43,6 +44,7 @@ class FleetRule(msgspec.Struct, frozen=True, kw_only=True):
     window_ms: int = 6 * 3_600_000
     confirm: int = 2
     clear: int = 3
+    clear_values: int = 500
     min_baseline: int = 100
     block: int = 50
     label_block: int = 20

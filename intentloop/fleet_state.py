@@ -23,7 +23,7 @@ class FleetState(msgspec.Struct, frozen=True, kw_only=True):
     """All that survives between two looks at one version.
 
     `seen` are the totals that earlier looks have taken. `streaks` counts windows in a row, by mix: unlike ones above
-    zero, quiet ones below. `stated` are the drifts that hold now.
+    zero, quiet ones below. `stated` are the drifts that hold now, `levels` the rates before those of a rate rose.
     """
 
     version: str
@@ -36,6 +36,7 @@ class FleetState(msgspec.Struct, frozen=True, kw_only=True):
     streaks: Mapping[FleetSignal, int] = msgspec.field(default_factory=dict)
     rates: Mapping[FleetSignal, RateBlocks] = msgspec.field(default_factory=dict)
     stated: tuple[FleetSignal, ...] = ()
+    levels: Mapping[FleetSignal, float] = msgspec.field(default_factory=dict)
 
 
 class Looked(NamedTuple):
@@ -164,10 +165,31 @@ def rate_drifted(state: FleetState, signal: FleetSignal, rise: RateRise, floor: 
 
 
 def state_rate(state: FleetState, drift: FleetDrifted) -> FleetState:
-    """After a rate has drifted: it is stated, and what comes after is the new past."""
+    """After a rate has drifted: it is stated, and what comes after is the new past.
+
+    A rate that rises in steps has to come back to where it was before the first one.
+    """
+    level = min(drift.before[drift.signal], state.levels.get(drift.signal, 1.0))
     rates = {**state.rates, drift.signal: RateBlocks(total=state.rates[drift.signal].total)}
     stated = tuple(dict.fromkeys((*state.stated, drift.signal)))
-    return msgspec.structs.replace(state, rates=rates, stated=stated)
+    return msgspec.structs.replace(state, rates=rates, stated=stated, levels={**state.levels, drift.signal: level})
+
+
+def settle_rate(state: FleetState, signal: FleetSignal, size: int, rule: FleetRule) -> FleetState:
+    """Is a rate that had risen back? Then its drift holds no longer.
+
+    Args:
+        size: Values in one of its blocks.
+    """
+    blocks = -(-rule.clear_values // size)
+    means = state.rates.get(signal, RateBlocks()).means[-blocks:]
+    level = state.levels.get(signal)
+    if level is None or len(means) < blocks or sum(means) / blocks > level + rule.rate_floor / 2:
+        return state
+    stated = tuple(other for other in state.stated if other != signal)
+    return msgspec.structs.replace(
+        state, stated=stated, levels={other: rate for other, rate in state.levels.items() if other != signal}
+    )
 
 
 def _kind(counts: Counts, prefix: str) -> dict[str, int]:

@@ -25,7 +25,10 @@ from intentloop.window import UserState
 
 
 class FoldRule(msgspec.Struct, frozen=True, kw_only=True):
-    """All rules of the streams. `rearm_margin`: a drift fires again only after its score fell this far below τ."""
+    """All rules of the streams. `rearm_margin`: a drift fires again only after its score fell this far below τ.
+
+    `state_ttl_ms`: a user of whom nothing new was received for so long is a new one, live as in a replay.
+    """
 
     time: TimeRule = TimeRule()
     compress: CompressRule = CompressRule()
@@ -33,6 +36,7 @@ class FoldRule(msgspec.Struct, frozen=True, kw_only=True):
     inference: InferenceRule = InferenceRule()
     pick: PickRule = PickRule()
     rearm_margin: float = 0.15
+    state_ttl_ms: int = 86_400_000
 
     @property
     def rearm_below(self) -> float:
@@ -59,7 +63,11 @@ class Folded(NamedTuple):
 
 def fold(state: UserState, envelope: Envelope, source: Source, spending: Spending, rule: FoldRule) -> Folded:
     """Fold one envelope into its user's state; the same arguments always give the same result."""
+    if is_expired(state, envelope, rule):
+        state = UserState()
     work = _Work(state, envelope, source, spending, rule)
+    if work.is_resent():
+        return work.result()
     work.take_rejected()
     for timed in timeline.in_order(envelope):
         if work.is_admitted(timed):
@@ -73,6 +81,12 @@ def fold(state: UserState, envelope: Envelope, source: Source, spending: Spendin
     return work.result()
 
 
+def is_expired(state: UserState, envelope: Envelope, rule: FoldRule) -> bool:
+    """Is this user's state too old to go on from? Told by receipts, so a replay and a live run agree."""
+    received_ms = state.clock.received_ms
+    return received_ms > 0 and envelope.received_at_ms - received_ms >= rule.state_ttl_ms
+
+
 class _Work:
     """The mutable copy of one user's state while one envelope is folded."""
 
@@ -84,11 +98,22 @@ class _Work:
         self.findings = Findings(envelope, source, Memory(state.live, state.tops, spending), rule, self.counts)
         self.ids = window.split_ids(state.seen)
         self.known = set(self.ids)
+        self.batches = window.split_ids(state.batches)
+        self.inferred_ms = state.inferred_ms
         self.clock = state.clock
         self.earliest_ms, self.latest_ms = timeline.believable(envelope.received_at_ms, rule.time)
         self.recent = dict(state.recent)
         self.track = Tracker(state.reference, state.labels[-rule.drift.window :], rule.drift)
         self.armed = state.armed
+
+    def is_resent(self) -> bool:
+        """Did this very batch come before? All of it are duplicates then, also events whose ids have been forgotten."""
+        code = window.id_code(window.batch_id(self.envelope))
+        if code in self.batches:
+            self.counts.update({"duplicates": self.counts["events_in"]} if self.counts["events_in"] else {})
+            return True
+        self.batches.append(code)
+        return False
 
     def take_rejected(self) -> None:
         """Count what the gateway set aside, once although the batch may come again under the same id."""
@@ -144,8 +169,11 @@ class _Work:
             self.findings.drift(event_id, ts_ms, scored, (self.track.reference, tuple(self.track.labels)))
 
     def take_inference(self, event: Inference, timed: Timed) -> None:
-        """Judge what the model said; the window that it saw becomes the reference of drift."""
+        """Judge what the model said; the window that the newest one saw becomes the reference of drift."""
         self.findings.infer(event, timed)
+        if timed.ts_ms < self.inferred_ms:
+            return
+        self.inferred_ms = timed.ts_ms
         self.track, self.armed = Tracker(self.track.labels, self.track.labels, self.rule.drift), True
 
     def result(self) -> Folded:
@@ -153,7 +181,9 @@ class _Work:
         found = self.findings
         state = UserState(
             self.clock,
+            self.inferred_ms,
             window.join_ids(self.ids),
+            window.join_ids(self.batches, window.MAX_BATCHES),
             window.newest_recent(self.recent, self.rule.compress.debounce_ms),
             tuple(self.track.labels),
             self.track.reference,

@@ -46,6 +46,7 @@ class InferenceRule(msgspec.Struct, frozen=True, kw_only=True):
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """What one inference means. `said` is None when the phone fed other bytes than our template renders.
 
+    `outdated`: a newer inference of this user came before, so nobody should act on this one.
     `live` and `tops` are the user's next live intent and known top categories; `counts` names what to count.
     """
 
@@ -54,11 +55,12 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     counts: tuple[str, ...]
     live: LiveIntent
     tops: tuple[int, ...]
+    outdated: bool = False
 
     @property
     def is_trigger(self) -> bool:
-        """Did the model name an intent that others act on?"""
-        return isinstance(self.said, Answer) and self.said.intent in TRIGGERS
+        """Did the model name an intent that others act on, and nothing newer?"""
+        return isinstance(self.said, Answer) and self.said.intent in TRIGGERS and not self.outdated
 
     @property
     def is_sample(self) -> bool:
@@ -77,7 +79,7 @@ def judge(event: Inference, ts_ms: int, live: LiveIntent, tops: tuple[int, ...],
     sequence = prompt.sequence_text(event.read)
     if prompt.digest(sequence) != event.sequence_digest:
         return Verdict(said=None, reasons=(), counts=("digest_mismatches",), live=live, tops=tops)
-    said = _read(event.answer, sequence, rule.simplify)
+    said = _read(event, rule.simplify)
     categories = dict.fromkeys([item.category for item in event.read if item.category])
     read_tops = dict.fromkeys([code_of(category.partition(".")[0]) for category in categories])
     novel = bool(tops) and not read_tops.keys() <= set(tops)
@@ -86,17 +88,24 @@ def judge(event: Inference, ts_ms: int, live: LiveIntent, tops: tuple[int, ...],
         reasons = _fault_reasons(said) + _context_reasons(event, live, novel, rule)
         return Verdict(said=said, reasons=reasons, counts=_fault_counts(said, event), live=live, tops=known)
     reasons = _answer_reasons(said, event, ts_ms, live, rule) + _context_reasons(event, live, novel, rule)
+    counts = (f"intent_{said.intent}",)
+    if ts_ms < live.ts_ms:
+        return Verdict(said=said, reasons=reasons, counts=(*counts, "outdated"), live=live, tops=known, outdated=True)
     now = LiveIntent(said.intent, ts_ms, False, said.keywords, _newest_category(event.read))
-    return Verdict(said=said, reasons=reasons, counts=(f"intent_{said.intent}",), live=now, tops=known)
+    return Verdict(said=said, reasons=reasons, counts=counts, live=now, tops=known)
 
 
-def _read(raw: str, sequence: str, simplify: Callable[[str], str]) -> Answer | AnswerFault:
+def _read(event: Inference, simplify: Callable[[str], str]) -> Answer | AnswerFault:
     """Which intent and keywords did the phone name? What cannot be read as written may be so in another script."""
-    said = _grounded(answer.parse(raw), sequence)
+    said, evidence = answer.parse(event.answer), ""
+    if isinstance(said, Answer) and said.keywords:
+        evidence = prompt.evidence(event.read)
+        said = answer.ground(said, evidence)
     if not isinstance(said, AnswerFault) or said.kind not in ("unknown", "ungrounded"):
         return said
-    plain = simplify(_narrow(sequence))
-    return _grounded(answer.parse(_narrow(raw), simplify), f"{sequence}\n{plain}")
+    evidence = evidence or prompt.evidence(event.read)
+    said = answer.parse(_narrow(event.answer), simplify)
+    return answer.ground(said, f"{evidence}\n{simplify(_narrow(evidence))}") if isinstance(said, Answer) else said
 
 
 def _narrow(text: str) -> str:
@@ -104,14 +113,11 @@ def _narrow(text: str) -> str:
     return _WIDE.sub(lambda wide: " " if wide[0] == "\u3000" else chr(ord(wide[0]) - 0xFEE0), text)
 
 
-def _grounded(parsed: Answer | AnswerFault, sequence: str) -> Answer | AnswerFault:
-    return answer.ground(parsed, sequence) if isinstance(parsed, Answer) else parsed
-
-
 def ends_trigger(verdict: Verdict, ts_ms: int, live: LiveIntent, rule: InferenceRule) -> bool:
     """Does this inference take back a trigger that others may still act on? 闲逛 is none, but the newest intent."""
     return (
         isinstance(verdict.said, Answer)
+        and not verdict.outdated
         and verdict.said.intent not in TRIGGERS
         and live.name in TRIGGERS
         and not live.stale  # a drift took it back before
@@ -137,7 +143,7 @@ def _answer_reasons(
     reasons: list[Reason] = []
     if rules.classify(event.read, rule.intent).intent != said.intent:
         reasons.append("rule_disagrees")
-    if live.name and live.name != said.intent and ts_ms - live.ts_ms <= rule.flip_flop_ms:
+    if live.name and live.name != said.intent and abs(ts_ms - live.ts_ms) <= rule.flip_flop_ms:
         reasons.append("flip_flop")
     if said.intent in rule.rare_intents:
         reasons.append("rare_class")

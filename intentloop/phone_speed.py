@@ -9,7 +9,7 @@ import math
 
 import msgspec
 
-from intentloop import sketch
+from intentloop import sketch, window
 from intentloop.events import Envelope, Inference
 
 MAX_ROWS = 500
@@ -37,10 +37,11 @@ class PhoneTable(msgspec.Struct, kw_only=True):
 
 def fold(table: PhoneTable, envelope: Envelope) -> None:
     """Count one envelope's inferences in `table`; a batch that came before is left out."""
-    if envelope.batch_id in table.recent:
+    batch = f"{envelope.user_id}\x00{envelope.device_id}\x00{window.batch_id(envelope)}"  # of one account of a phone
+    if batch in table.recent:
         table.resent += 1
         return
-    table.recent[envelope.batch_id] = None
+    table.recent[batch] = None
     if len(table.recent) > REMEMBERED:
         del table.recent[next(iter(table.recent))]
     for event in envelope.events:

@@ -36,11 +36,13 @@ WEIGHTS: Mapping[Reason, float] = {
 }
 
 HOUR_MS = 3_600_000
-HOURS_KEPT = 48  # event-time hours whose spending a partition remembers
+HOURS_KEPT = 48  # hours of receipt whose spending a partition remembers; what comes from before them is not picked
+
+FORGOTTEN = 1 << 62  # more than any budget
 
 
 class PickRule(msgspec.Struct, frozen=True, kw_only=True):
-    """`budget_per_hour` counts hard picks of one source partition in one hour of event time.
+    """`budget_per_hour` counts hard picks of one source partition in one hour of the gateway's clock.
 
     One class (an intent that the phone named, or none for faults) takes `class_ratio` of it at most: a model that errs
     on browsing all day leaves room for what it says of the rare intents.
@@ -62,7 +64,7 @@ class Pick(msgspec.Struct, frozen=True):
 
 
 class Spending(msgspec.Struct, frozen=True, array_like=True):
-    """How many hard samples a partition has picked: (hour of event time, count), oldest hour first; by class, too."""
+    """How many hard samples a partition has picked: (hour of receipt, count), oldest hour first; by class, too."""
 
     hours: tuple[tuple[int, int], ...] = ()
     classes: tuple[tuple[int, str, int], ...] = ()
@@ -88,12 +90,12 @@ def choose(sample_id: str, reasons: Sequence[Reason], spent: int, rule: PickRule
 
 
 def spent_in(spending: Spending, ts_ms: int) -> int:
-    """How much of this hour's budget is gone?"""
+    """How much of this hour's budget is gone? All of it where the hour is too old to be remembered."""
     hour = ts_ms // HOUR_MS
     for at, count in spending.hours:
         if at == hour:
             return count
-    return 0
+    return FORGOTTEN if len(spending.hours) == HOURS_KEPT and hour < spending.hours[0][0] else 0
 
 
 def class_spent_in(spending: Spending, ts_ms: int, name: str) -> int:

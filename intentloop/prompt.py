@@ -89,11 +89,25 @@ def _price(yuan: float) -> str:
     return f",¥{yuan:g}"
 
 
+def evidence(items: Sequence[SequenceItem]) -> str:
+    """What of a sequence may an answer's keywords be taken from? Titles and categories as the model reads them."""
+    texts = _texts(items)
+    return "\n".join(texts if _is_clean(texts) else map(clean_title, texts))
+
+
+def _texts(items: Sequence[SequenceItem]) -> list[str]:
+    return [item.title for item in items] + [item.category for item in items]
+
+
+def _is_clean(texts: Sequence[str]) -> bool:
+    """Is there nothing to clean, as in nearly all sequences?"""
+    return _TOUCHED.search("".join(texts)) is None and max(map(len, texts), default=0) <= MAX_TITLE_CHARS
+
+
 def sequence_text(items: Sequence[SequenceItem]) -> str:
     """How does a whole sequence read? Oldest behaviour first."""
-    texts = [item.title for item in items] + [item.category for item in items]
-    if _TOUCHED.search("".join(texts)) is None and max(map(len, texts), default=0) <= MAX_TITLE_CHARS:
-        lines = [_line(item, item.title, item.category) for item in items]  # nothing to clean, as in nearly all
+    if _is_clean(_texts(items)):
+        lines = [_line(item, item.title, item.category) for item in items]
     else:
         lines = [item_text(item) for item in items]
     return HEAD + ARROW.join(lines)

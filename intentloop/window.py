@@ -14,7 +14,7 @@ import msgspec
 
 from intentloop import compress
 from intentloop.errors import ContractError
-from intentloop.events import Behaviour
+from intentloop.events import Behaviour, Envelope
 from intentloop.ids import label_code
 from intentloop.timeline import Clock
 
@@ -22,6 +22,7 @@ CODE_BYTES = 5  # 39 bits: a new id meets one of a user's 208 by chance once in 
 CODE_PRIME = 0x9E3779B99D  # below 256 ** CODE_BYTES, and near no power of 256, which would fold texts onto themselves
 THING_PRIME = 0x9E3779B1  # the same for 32 bits
 MAX_IDS = 208  # more than `events.MAX_EVENTS`, so that a whole batch sent again is recognised
+MAX_BATCHES = 32  # by which a batch that is sent again is known when its events' ids have been forgotten
 MAX_RECENT = 12  # things seen within the debounce window
 MAX_TOPS = 16  # top categories that this user's inferences have read
 
@@ -42,12 +43,15 @@ class LiveIntent(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class UserState(msgspec.Struct, frozen=True):
     """All that survives between two envelopes of one user.
 
-    `seen` holds `CODE_BYTES` per event id, oldest first. `recent` holds (thing, time) pairs for the debounce. `labels`
-    is the current window and `reference` that of the last inference, newest last. `armed`: the next drift may fire.
+    `seen` holds `CODE_BYTES` per event id, oldest first, `batches` the same of whole envelopes. `recent` holds (thing,
+    time) pairs for the debounce. `labels` is the current window and `reference` that of the newest inference, which was
+    at `inferred_ms`; newest last. `armed`: the next drift may fire.
     """
 
     clock: Clock = Clock()
+    inferred_ms: int = 0
     seen: bytes = b""
+    batches: bytes = b""
     recent: tuple[tuple[int, int], ...] = ()
     labels: tuple[int, ...] = ()
     reference: tuple[int, ...] = ()
@@ -56,8 +60,8 @@ class UserState(msgspec.Struct, frozen=True):
     tops: tuple[int, ...] = ()
 
 
-VERSION = 2  # first byte of a packed state; a change of the layout below is a new version
-HEAD = Struct("<BBBBHHqq")  # version, armed, numbers of ids, recent things, labels, reference labels; clock
+VERSION = 3  # first byte of a packed state; a change of the layout below is a new version
+HEAD = Struct("<BBBBBHHqqq")  # version, armed, numbers of ids, batches, recent, labels, reference; clock; inferred
 
 _encode_tail = msgspec.msgpack.Encoder().encode
 _decode_tail = msgspec.msgpack.Decoder(tuple[LiveIntent, tuple[int, ...]]).decode
@@ -66,8 +70,8 @@ _decode_tail = msgspec.msgpack.Decoder(tuple[LiveIntent, tuple[int, ...]]).decod
 def pack(state: UserState) -> bytes:
     """Which bytes stand for this state in Redis?
 
-    A head of numbers, so that compiled code can read and write it in place (`streams/fold_kernel.py`): `HEAD`, the ids,
-    the recent things, both windows. Then the tail, which only an inference or a drift changes.
+    A head of numbers, so that compiled code can read and write it in place (`streams/fold_kernel.py`): `HEAD`, the ids
+    of events and of batches, the recent things, both windows. Then the tail, which an inference or a drift changes.
     """
     return pack_head(state) + pack_tail(state.live, state.tops)
 
@@ -75,10 +79,16 @@ def pack(state: UserState) -> bytes:
 def pack_head(state: UserState) -> bytes:
     """Which bytes stand for what every envelope may change?"""
     seen, recent, labels, reference = state.seen, state.recent, state.labels, state.reference
-    counts = len(seen) // CODE_BYTES, len(recent), len(labels), len(reference)
+    counts = len(recent), len(labels), len(reference)
+    codes = len(seen) // CODE_BYTES, len(state.batches) // CODE_BYTES
+    times = state.clock.newest_ms, state.clock.received_ms, state.inferred_ms
     numbers = *chain.from_iterable(recent), *labels, *reference
-    start = HEAD.pack(VERSION, state.armed, *counts, state.clock.newest_ms, state.clock.received_ms)
-    return start + seen + _numbers(*counts[1:]).pack(*numbers)
+    return (
+        HEAD.pack(VERSION, state.armed, *codes, *counts, *times)
+        + seen
+        + state.batches
+        + _numbers(*counts).pack(*numbers)
+    )
 
 
 def pack_tail(live: LiveIntent, tops: tuple[int, ...]) -> bytes:
@@ -104,14 +114,17 @@ def _unpack(packed: bytes) -> UserState:
             f"a user's state of version {packed[:1].hex() or 'none'} was found, this software reads {VERSION:02x}: use "
             "a fresh Redis prefix and replay the telemetry, or run the version that wrote it"
         )
-    _, armed, ids, recent, labels, reference, newest_ms, received_ms = HEAD.unpack_from(packed)
-    start = HEAD.size + ids * CODE_BYTES
+    _, armed, ids, batches, recent, labels, reference, newest_ms, received_ms, inferred_ms = HEAD.unpack_from(packed)
+    batches_at = HEAD.size + ids * CODE_BYTES
+    start = batches_at + batches * CODE_BYTES
     layout = _numbers(recent, labels, reference)
     numbers = layout.unpack_from(packed, start)
     things, both = numbers[: 2 * recent], numbers[2 * recent :]
     return UserState(
         Clock(newest_ms, received_ms),
-        packed[HEAD.size : start],
+        inferred_ms,
+        packed[HEAD.size : batches_at],
+        packed[batches_at:start],
         tuple(zip(things[::2], things[1::2], strict=True)),
         both[:labels],
         both[labels:],
@@ -133,6 +146,12 @@ def _numbers(recent: int, labels: int, reference: int) -> Struct:
 def id_code(event_id: str) -> bytes:
     """Which few bytes stand for this id in `UserState.seen`?"""
     return _remainder(event_id.encode(), CODE_PRIME).to_bytes(CODE_BYTES, "little")
+
+
+def batch_id(envelope: Envelope) -> str:
+    """Which id has all that a phone sent at once? One that grew before it was sent again is another batch."""
+    ids = [event.event_id for event in envelope.events[:: max(1, len(envelope.events) - 1)]]
+    return "\x00".join((envelope.batch_id, str(len(envelope.events)), str(len(envelope.rejected)), *ids))
 
 
 def thing_code(action: str, thing: str) -> int:
@@ -159,9 +178,9 @@ def _codes(count: int) -> Struct:
     return Struct(f"{CODE_BYTES}s" * count)
 
 
-def join_ids(codes: Sequence[bytes]) -> bytes:
+def join_ids(codes: Sequence[bytes], most: int = MAX_IDS) -> bytes:
     """How are the newest codes packed?"""
-    return b"".join(codes[-MAX_IDS:])
+    return b"".join(codes[-most:])
 
 
 @lru_cache(maxsize=65_536)

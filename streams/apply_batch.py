@@ -57,6 +57,7 @@ class BatchApplier:
         self._watermarks: dict[int, int] = {}  # as Redis confirmed them
         self._folded: dict[int, int] = {}  # as they will be once `_ahead` is written
         self._next: dict[int, int] = {}
+        self._sought: set[int] = set()  # partitions of which nothing has come since the last seek
         self._ahead: deque[Outcome] = deque()
         self._writing = asyncio.Lock()
         self.counts: Counter[str] = Counter()
@@ -74,7 +75,7 @@ class BatchApplier:
             for write in self._writes_ahead():
                 if write.partition in self._folded:
                     self._folded[write.partition] = max(self._folded[write.partition], write.watermark)
-        self._next = {}
+        self._next, self._sought = {}, set(self._folded)
         for partition, watermark in self._folded.items():
             self._next[partition] = max(watermark + 1, earliest[partition])
             if watermark > NO_WATERMARK and earliest[partition] > watermark + 1:
@@ -149,13 +150,21 @@ class BatchApplier:
         return (write for outcome in self._ahead for write in outcome.writes)
 
     def _fresh(self, records: Sequence[Record]) -> list[Record]:
-        """Step 2, first half. Which records were not applied yet? They must follow the watermark without a gap."""
+        """Step 2, first half. Which records were not applied yet? They must follow the watermark without a gap.
+
+        Only what comes first after a seek may lie further on: the broker has nothing at the offsets before it, such as
+        those of a transaction's markers. A gap later on is ours, or is found to be none by seeking there.
+        """
         fresh: list[Record] = []
         following = dict(self._next)
         for record in records:
             wanted = following.get(record.partition)
             if wanted is None:
                 continue  # handed out before the partition was taken away
+            if record.offset > wanted and record.partition in self._sought:
+                log.warning("partition %d: no records at offsets %d to %d", record.partition, wanted, record.offset - 1)
+                wanted = record.offset
+            self._sought.discard(record.partition)
             if record.offset > wanted:
                 raise FencedError(
                     f"partition {record.partition} goes on at offset {record.offset}, expected {wanted}: records are "

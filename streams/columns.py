@@ -18,14 +18,15 @@ NOISE, INFERENCE, SKIPPED, REJECTED = 32, 33, 34, 35
 # what became of an event; from QUARANTINED on it gives rise to something
 DUPLICATE, LATE, REFUSED, NOISY, REPEAT, APPLIED, QUARANTINED, DRIFTED, SWITCHED, INFERRED, NOT_RUN = range(11)
 # places of `Work.at`
-ENVELOPE, ID_AT, ID_END, THING_AT, THING_END, LABEL_AT, IDS, RECENT, NAMED, DRIFTS = range(10)
+ENVELOPE, ID_AT, ID_END, THING_AT, THING_END, LABEL_AT, IDS, RECENT, NAMED, DRIFTS, RENEWED = range(11)
 STILL, MOVED, LEFT = range(3)  # what a score says: equal or short windows, others, nothing shared
 
 Floats = NDArray[np.float64]
 
 
 class Columns(NamedTuple):
-    """A batch. A row of `envelopes`: user's row, first event after it, received, correction, earliest, latest time.
+    """A batch. A row of `envelopes`: user's row, first event after it, received, correction, earliest and latest time,
+    code of all that was sent at once.
 
     `things` and `labels` (-1: none) are of behaviours that are no noise; `actions` is the remainder of a thing's text
     up to the action, by action.
@@ -45,6 +46,7 @@ class Rule(NamedTuple):
 
     debounce_ms: int
     late_grace_ms: int
+    state_ttl_ms: int
     window: int
     min_window: int
     weights: tuple[float, float, float]
@@ -59,8 +61,8 @@ class Rule(NamedTuple):
 class Work(NamedTuple):
     """What the envelope at hand needs room for (`at`, `ids`, `recent`, `counts`), and what is found.
 
-    `counts`: label, times in the reference, times in the window. Of each drift: its score (total and parts), reference
-    and window, and how long these two are.
+    `renewed`: envelopes whose user's state had expired. `counts`: label, times in the reference and in the window. Of
+    each drift: its score (total and parts), reference and window, and how long these two are.
     """
 
     at: Integers
@@ -71,12 +73,13 @@ class Work(NamedTuple):
     scores: Floats
     windows: Integers
     window_sizes: Integers
+    renewed: Integers
 
 
-def room(events: int, behaviours: int) -> Work:
+def room(envelopes: int, events: int, behaviours: int) -> Work:
     """Which room does a batch need?"""
     return Work(
-        at=np.array([0, 0, -1, 0, -1, -1, 0, 0, 0, 0], np.int64),
+        at=np.array([0, 0, -1, 0, -1, -1, 0, 0, 0, 0, 0], np.int64),
         ids=np.empty(MAX_IDS + events, np.int64),
         recent=np.empty((MAX_RECENT + events, 2), np.int64),
         counts=np.empty((2 * MAX_WINDOW + 1, 3), np.int64),
@@ -84,4 +87,5 @@ def room(events: int, behaviours: int) -> Work:
         scores=np.empty((behaviours + 1, 4), np.float64),
         windows=np.empty((behaviours + 1, 2, MAX_WINDOW), np.int64),
         window_sizes=np.empty((behaviours + 1, 2), np.int64),
+        renewed=np.empty(envelopes, np.int64),
     )

@@ -42,7 +42,8 @@ _COUNTED = {
 class Walked:
     """What a batch did to the windows of its users; what else it gave rise to is still to be told.
 
-    `heads` and `tails` hold the two halves of each user's packed state: as it is now, and as it was.
+    `heads` and `tails` hold the two halves of each user's packed state: as it is now, and as it was. `renewed` numbers
+    the envelopes before which a user's state had expired.
     """
 
     def __init__(self, heads: dict[str, bytes], tails: dict[str, bytes], lines: "Lines", work: Work) -> None:
@@ -51,6 +52,7 @@ class Walked:
         self._drifts = 0
         notable = np.flatnonzero(work.outcomes >= columns.QUARANTINED)
         stops = np.searchsorted(notable, lines.stops)
+        self.renewed = frozenset(work.renewed[: work.at[columns.RENEWED]].tolist())
         self._notable: list[int] = notable.tolist()
         self._stops: list[int] = [0, *stops.tolist()]
 
@@ -159,6 +161,7 @@ class Lines:
                 one.envelope.received_at_ms,
                 shift_ms,
                 *timeline.believable(one.envelope.received_at_ms, rule.time),
+                int.from_bytes(window.id_code(window.batch_id(one.envelope)), "little"),
             )
             for one, stop, shift_ms in zip(owned, self.stops, self._shifts, strict=True)
         ]
@@ -208,7 +211,7 @@ class ColumnFold:
         tails, states = starts.copy(), empty_states(len(keys))
         if not unpack(np.frombuffer(b"".join(values), np.uint8), tails, states):
             return None
-        work = room(len(lines.events), len(lines.labels))
+        work = room(len(lines.stops), len(lines.events), len(lines.labels))
         fold_windows(laid, states, self._numbers, work)
         packed = np.empty(len(keys) * MAX_HEAD_BYTES, np.uint8)
         heads = np.zeros(len(keys) + 1, np.int64)
@@ -235,6 +238,7 @@ def numbers(rule: FoldRule) -> Rule | None:
     return Rule(
         rule.compress.debounce_ms,
         rule.time.late_grace_ms,
+        rule.state_ttl_ms,
         wide.window,
         wide.min_window,
         (float(weights[0]), float(weights[1]), float(weights[2])),

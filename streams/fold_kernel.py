@@ -6,7 +6,7 @@ and what follows from them, which stays in Python (`intentloop/findings.py`).
 """
 
 from intentloop.drift import FIXED_POINT
-from intentloop.window import CODE_PRIME, MAX_IDS, MAX_RECENT, THING_PRIME
+from intentloop.window import CODE_PRIME, MAX_BATCHES, MAX_IDS, MAX_RECENT, THING_PRIME
 from streams.code_texts import end_of, is_known, remainder
 from streams.columns import (
     APPLIED,
@@ -31,6 +31,7 @@ from streams.columns import (
     RECENT,
     REFUSED,
     REJECTED,
+    RENEWED,
     REPEAT,
     SKIPPED,
     STILL,
@@ -53,13 +54,47 @@ def fold_windows(columns: Columns, states: States, rule: Rule, work: Work) -> No
     for number in range(len(columns.envelopes)):
         work.at[ENVELOPE] = number
         row, stop = columns.envelopes[number, 0], columns.envelopes[number, 1]
+        renew(columns, states, rule, work)
+        resent = is_resent(states, row, columns.envelopes[number, 6])
         open_state(states, row, rule, work)
         for event in range(start, stop):
             step(columns, event, work)
-            outcome = admit(columns, event, states.clock[row], rule, work)
+            outcome = DUPLICATE if resent else admit(columns, event, states.clock[row], rule, work)
             work.outcomes[event] = follow(columns, event, states, rule, work) if outcome == APPLIED else outcome
         close_state(states, row, rule, work)
         start = stop
+
+
+@compiled
+def renew(columns: Columns, states: States, rule: Rule, work: Work) -> None:
+    """`fold.is_expired`: begin anew with a user of whom nothing new came for long."""
+    number = work.at[ENVELOPE]
+    row, received_ms = columns.envelopes[number, 0], columns.envelopes[number, 2]
+    clock = states.clock[row]
+    if clock[1] <= 0 or received_ms - clock[1] < rule.state_ttl_ms:
+        return
+    for place in range(3):
+        clock[place] = 0
+    for place in range(5):
+        states.sizes[row, place] = 0
+    states.armed[row] = 1
+    work.renewed[work.at[RENEWED]] = number
+    work.at[RENEWED] += 1
+
+
+@compiled
+def is_resent(states: States, row: int, code: int) -> bool:
+    """`fold._Work.is_resent`: did this very batch come before? Remembers it."""
+    batches, size = states.batches[row], states.sizes[row, 4]
+    if is_known(batches, size, code):
+        return True
+    if size == MAX_BATCHES:
+        for place in range(size - 1):
+            batches[place] = batches[place + 1]
+        size -= 1
+    batches[size] = code
+    states.sizes[row, 4] = size + 1
+    return False
 
 
 @compiled
@@ -125,7 +160,7 @@ def admit(columns: Columns, event: int, clock: Integers, rule: Rule, work: Work)
 
 @compiled
 def follow(columns: Columns, event: int, states: States, rule: Rule, work: Work) -> int:
-    """What does an event that counts do? An inference makes the window that it saw the reference of drift."""
+    """What does an event that counts do? The newest inference makes the window that it saw the reference."""
     kind, row = columns.kinds[event], columns.envelopes[work.at[ENVELOPE], 0]
     if kind == NOISE:
         return NOISY
@@ -133,6 +168,10 @@ def follow(columns: Columns, event: int, states: States, rule: Rule, work: Work)
         return NOT_RUN
     if kind != INFERENCE:
         return behave(columns, event, states, rule, work)
+    ts_ms = columns.times[event] + columns.envelopes[work.at[ENVELOPE], 3]
+    if ts_ms < states.clock[row, 2]:
+        return INFERRED
+    states.clock[row, 2] = ts_ms
     for place in range(states.sizes[row, 2]):
         states.reference[row, place] = states.labels[row, place]
     states.sizes[row, 3], states.armed[row] = states.sizes[row, 2], 1

@@ -42,10 +42,14 @@ class Way(Protocol):
 
 
 class Walked(Protocol):
-    """What compiled code made of a batch (`fold_columns.Walked`); `heads` and `tails` are halves of packed states."""
+    """What compiled code made of a batch (`fold_columns.Walked`); `heads` and `tails` are halves of packed states.
+
+    `renewed`: numbers of envelopes whose users began anew with them.
+    """
 
     heads: dict[str, bytes]
     tails: dict[str, bytes]
+    renewed: frozenset[int]
 
     def counts(self) -> Counter[str]:
         """How often did what happen, of what findings do not count?"""
@@ -108,6 +112,8 @@ class CompiledWay:
     def fold(self, owned: Owned, source: Source) -> Facts:
         """What does the next envelope give rise to?"""
         self._number += 1
+        if self._number in self._walked.renewed:
+            self._tails[owned.key] = LiveIntent(), ()
         if not self._walked.is_notable(self._number):
             return NOTHING
         live, tops = self._tails.get(owned.key) or self._read(self._walked.tails[owned.key])

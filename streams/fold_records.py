@@ -11,11 +11,13 @@ from typing import NamedTuple
 import msgspec
 
 from intentloop import timeline
-from intentloop.adapters.codec import DECODERS, encode
+from intentloop.adapters import codec
+from intentloop.adapters.codec import encode
 from intentloop.adapters.facts_producer import MAX_REQUEST_BYTES
 from intentloop.adapters.keys import Keys
 from intentloop.adapters.record_fetcher import Record
 from intentloop.adapters.state_store import PartitionWrite
+from intentloop.errors import ContractError
 from intentloop.events import Envelope
 from intentloop.findings import Facts
 from intentloop.fold import FoldRule
@@ -28,7 +30,6 @@ DEAD = dead(TELEMETRY)
 FEW = 3  # records of a partition in a batch; fewer are folded faster by the definition than laid out in columns
 MAX_FACT_BYTES = MAX_REQUEST_BYTES - 4_096  # room for the key and Kafka's own framing
 
-_decode_envelope = DECODERS[TELEMETRY.name].decode
 _pack_spending = msgspec.msgpack.Encoder().encode
 _unpack_spending = msgspec.msgpack.Decoder(Spending).decode
 
@@ -71,12 +72,10 @@ def decode(records: Sequence[Record], rule: FoldRule) -> list[Decoded]:
 
 
 def _decode_one(value: bytes | None, rule: FoldRule) -> tuple[Envelope | None, str]:
-    if value is None:
-        return None, "tombstone: telemetry is never deleted by key; erase a user by id instead"
     try:
-        envelope: Envelope = _decode_envelope(value)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        return None, f"not an envelope: {error}"
+        envelope: Envelope = codec.read(TELEMETRY, value)
+    except ContractError as error:
+        return None, str(error)
     reason = timeline.envelope_fault(envelope, rule.time)
     return (None, reason) if reason else (envelope, "")
 

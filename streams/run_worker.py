@@ -172,10 +172,10 @@ class Worker:
         self._epoch = await asyncio.to_thread(self._log.read)
         resets = await enter_epoch(redis, keys, self._epoch, settings.streams.reset_on_new_broker)
         producer = await self._doors.enter_async_context(FactProducer(settings.kafka))
-        rule = fold_rule(settings.rules)
+        rule = fold_rule(settings.rules, settings.streams.state_ttl_s)
         compiled = compiled_walk(rule, settings.streams.compiled)
         context = FoldContext(keys, rule, f".r{resets}" if resets else "", compiled)
-        store = StateStore(redis, keys, settings.streams.state_ttl_s)
+        store = StateStore(redis, keys, settings.streams.redis_ttl_s)
         applier = BatchApplier(store, producer, context)
         watchers = (self._watch_redis(store, applier), self._watch_broker())
         self._watchers = [asyncio.create_task(_or_end(watcher)) for watcher in watchers]
@@ -256,7 +256,7 @@ async def _or_end(task: Coroutine[Any, Any, None]) -> None:
 def prepare(settings: StreamsSettings) -> None:
     """Have the topics of the table before Faust looks for them, and compiled code before anybody waits for it."""
     ensure_topics(settings.kafka)
-    compiled_walk(fold_rule(settings.rules), settings.streams.compiled)
+    compiled_walk(fold_rule(settings.rules, settings.streams.state_ttl_s), settings.streams.compiled)
 
 
 def end_process(error: Exception) -> None:

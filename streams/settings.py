@@ -1,8 +1,9 @@
 """Which environment does a stream worker run in? Read once in `__main__`."""
 
 from pathlib import Path
+from typing import Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, TomlConfigSettingsSource
 
 from intentloop.adapters.chinese import simplify
@@ -14,26 +15,46 @@ from intentloop.fold import FoldRule
 from intentloop.inference import InferenceRule
 from intentloop.picks import PickRule
 from intentloop.timeline import TimeRule
+from intentloop.topics import TELEMETRY
+
+DAY_S = 86_400
 
 
 class StreamsSection(Section):
     """How records are taken. `state_ttl_s` is the life of a user's state, at least 24 h and within Kafka's retention.
 
+    It is told by receipts; Redis keeps a state `state_lag_s` longer: so far behind a worker still finds what it needs.
     `batch_records` bounds one round of the protocol. `compiled`: fold in compiled code where numba is installed. The
     session time-out is how long a killed worker is waited for.
     """
 
     batch_records: int = Field(default=300, ge=1, le=2_000)
-    state_ttl_s: int = Field(default=86_400, ge=86_400, le=3 * 86_400)
+    state_ttl_s: int = Field(default=DAY_S, ge=DAY_S, le=3 * DAY_S)
+    state_lag_s: int = Field(default=6 * 3_600, ge=60, le=3 * DAY_S)
     session_timeout_s: float = Field(default=8.0, ge=6.0, le=60.0)
     heartbeat_s: float = Field(default=2.0, gt=0.0, le=20.0)
     reset_on_new_broker: bool = False
     compiled: bool = True
 
+    @property
+    def redis_ttl_s(self) -> int:
+        """For how long does Redis keep a state after it was written?"""
+        return self.state_ttl_s + self.state_lag_s
+
+    @model_validator(mode="after")
+    def _beats_in_time(self) -> Self:
+        if self.heartbeat_s > self.session_timeout_s / 2:
+            raise ValueError(
+                f"heartbeat_s {self.heartbeat_s:g} is more than half of session_timeout_s {self.session_timeout_s:g}: "
+                "one lost heartbeat would cost a rebalance"
+            )
+        return self
+
 
 class RulesSection(Section):
     """The numbers of the fold that operations may want to move; the rest are constants of `intentloop/`.
 
+    `pick_budget_per_hour` is for all phones together; each source partition has an equal part of it.
     `profile` is a file of `intentloop calibrate`: its `[rules]` count where nothing else is set.
     """
 
@@ -50,10 +71,24 @@ class RulesSection(Section):
     flip_flop_ms: int = Field(default=5 * 60_000, ge=0)
     low_confidence: float = Field(default=0.5, ge=0.0, le=1.0)
     pick_min_priority: float = Field(default=0.8, ge=0.0)
-    pick_budget_per_hour: int = Field(default=500, ge=0)
+    pick_budget_per_hour: int = Field(default=500 * TELEMETRY.partitions, ge=0)
     pick_class_ratio: float = Field(default=0.7, ge=0.0, le=1.0)
     pick_random_ratio: float = Field(default=0.02, ge=0.0, le=1.0)
     pick_salt: str = "pick"
+
+    @model_validator(mode="after")
+    def _can_fire_and_pick(self) -> Self:
+        if self.drift_min_window > self.drift_window:
+            raise ValueError(
+                f"drift_min_window {self.drift_min_window} is more than drift_window {self.drift_window}: "
+                "no window would ever be long enough to be scored"
+            )
+        if 0 < self.pick_budget_per_hour < TELEMETRY.partitions:
+            raise ValueError(
+                f"pick_budget_per_hour {self.pick_budget_per_hour} leaves nothing for each of {TELEMETRY.partitions} "
+                f"partitions; set 0 to pick none, or {TELEMETRY.partitions} or more"
+            )
+        return self
 
 
 class StreamsSettings(ProcessSettings):
@@ -80,9 +115,10 @@ class StreamsSettings(ProcessSettings):
         return found
 
 
-def fold_rule(rules: RulesSection) -> FoldRule:
+def fold_rule(rules: RulesSection, state_ttl_s: int = DAY_S) -> FoldRule:
     """Which rule does the core fold with?"""
     return FoldRule(
+        state_ttl_ms=state_ttl_s * 1_000,
         time=TimeRule(late_grace_ms=rules.late_grace_ms, future_grace_ms=rules.future_grace_ms),
         compress=CompressRule(debounce_ms=rules.debounce_ms),
         drift=DriftRule(
@@ -99,7 +135,7 @@ def fold_rule(rules: RulesSection) -> FoldRule:
         ),
         pick=PickRule(
             min_priority=rules.pick_min_priority,
-            budget_per_hour=rules.pick_budget_per_hour,
+            budget_per_hour=rules.pick_budget_per_hour // TELEMETRY.partitions,
             class_ratio=rules.pick_class_ratio,
             random_ratio=rules.pick_random_ratio,
             salt=rules.pick_salt,

@@ -12,11 +12,11 @@ from pathlib import Path
 import msgspec
 
 from intentloop import phone_speed
+from intentloop.adapters import codec
 from intentloop.adapters.broker_epoch import broker_epoch
 from intentloop.adapters.fact_reader import FactReader
 from intentloop.adapters.settings import KafkaSection
-from intentloop.errors import FencedError
-from intentloop.events import Envelope
+from intentloop.errors import ContractError, FencedError
 from intentloop.phone_speed import PhoneTable
 from intentloop.topics import TELEMETRY
 from trainer import step
@@ -55,15 +55,15 @@ def collect(kafka: KafkaSection, path: Path, budget_s: float) -> Collected:
 
 
 def _read_on(reader: FactReader, known: Collected, ends_at: float) -> None:
-    decoder, empty = msgspec.json.Decoder(Envelope), 0
+    empty = 0
     while empty < EMPTY_POLLS and time.monotonic() < ends_at:
         records = reader.poll(POLL_MS)
         empty = 0 if records else empty + 1
         for record in records:
             known.offsets[record.partition] = record.offset + 1
             try:
-                phone_speed.fold(known.table, decoder.decode(record.value))
-            except msgspec.DecodeError:
+                phone_speed.fold(known.table, codec.read(TELEMETRY, record.value))
+            except ContractError:
                 known.undecodable += 1
 
 

@@ -46,7 +46,7 @@ async def judge_sample(
     sample: SamplePicked, teachers: Teachers, spending: Spending, rule: KeywordRule, last_try: bool
 ) -> Judgement | Park | Retry:
     """What do the teachers make of this sample?"""
-    sequence = prompt.sequence_text(sample.read)
+    sequence, evidence = prompt.sequence_text(sample.read), prompt.evidence(sample.read)
     message = teacher_prompt.label_message(sequence)
     outcomes = await asyncio.gather(
         *(_ask(teacher, teacher_prompt.LABEL_SYSTEM, message, spending) for teacher in (teachers.a, teachers.b))
@@ -55,7 +55,7 @@ async def judge_sample(
     if later is not None:
         return later
     votes = tuple(
-        _vote(teacher, outcome, sequence) for teacher, outcome in zip((teachers.a, teachers.b), outcomes, strict=True)
+        _vote(teacher, outcome, evidence) for teacher, outcome in zip((teachers.a, teachers.b), outcomes, strict=True)
     )
     weighed = verdict.weigh(sample.device_intent, votes)
     if not verdict.needs_judge(weighed):
@@ -85,7 +85,7 @@ def _not_now(outcomes: list[Reply | Refusal], last_try: bool) -> Park | Retry | 
     return None
 
 
-def _vote(teacher: Teacher, outcome: Reply | Refusal, sequence: str) -> Vote:
+def _vote(teacher: Teacher, outcome: Reply | Refusal, evidence: str) -> Vote:
     """How does this teacher's outcome count? A reply that means nothing is a failure, never 闲逛."""
     vote = Vote(
         teacher=teacher.name,
@@ -99,7 +99,7 @@ def _vote(teacher: Teacher, outcome: Reply | Refusal, sequence: str) -> Vote:
     )
     if isinstance(outcome, Refusal):
         return msgspec.structs.replace(vote, failure=f"{outcome.kind}: {outcome.detail}")
-    read = read_answer(outcome.text, sequence)
+    read = read_answer(outcome.text, evidence)
     if isinstance(read, AnswerFault):
         return msgspec.structs.replace(vote, failure=f"{read.kind}: {read.detail}", raw=outcome.text)
     return msgspec.structs.replace(
@@ -107,9 +107,9 @@ def _vote(teacher: Teacher, outcome: Reply | Refusal, sequence: str) -> Vote:
     )
 
 
-def read_answer(text: str, sequence: str) -> Answer | AnswerFault:
-    """What does a reply say about this sequence? Simplified characters, keywords that occur in it."""
+def read_answer(text: str, evidence: str) -> Answer | AnswerFault:
+    """What does a reply say? Simplified characters, and keywords that occur in titles or categories (`evidence`)."""
     answer = parse(text, simplify)
     if isinstance(answer, AnswerFault):
         return answer
-    return keep_grounded(answer, f"{sequence}\n{simplify(sequence)}")
+    return keep_grounded(answer, f"{evidence}\n{simplify(evidence)}")

@@ -14,19 +14,16 @@ import hashlib
 import logging
 from concurrent.futures import ThreadPoolExecutor
 
-import msgspec
-
 from intentloop import topics
-from intentloop.adapters import metrics
+from intentloop.adapters import codec, metrics
 from intentloop.adapters.broker_epoch import broker_epoch
-from intentloop.adapters.codec import DECODERS
 from intentloop.adapters.fact_reader import FactReader, Record
 from intentloop.adapters.facts_producer import FactProducer
 from intentloop.adapters.jobs import JobQueue
 from intentloop.adapters.leases import Lease
 from intentloop.adapters.offset_store import OffsetStore
 from intentloop.adapters.settings import KafkaSection
-from intentloop.errors import FencedError
+from intentloop.errors import ContractError, FencedError
 from intentloop.facts import DeadLetter, SamplePicked
 
 log = logging.getLogger(__name__)
@@ -84,26 +81,27 @@ class FanOut:
 
     async def _carry_one(self, record: Record) -> None:
         try:
-            sample: SamplePicked = DECODERS[topics.PICKED.name].decode(record.value)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            sample: SamplePicked = codec.read(topics.PICKED, record.value)
+        except ContractError as error:
             key = f"{record.partition}-{record.offset}"
             await self._producer.send(topics.dead(topics.PICKED), key, _dead_letter(record, str(error)))
             metrics.FAN_OUT_RECORDS.labels("dead").inc()
             return
-        new = await self._queue.put(sample.id, record.value)
+        new = await self._queue.put(sample.id, record.value or b"")
         metrics.FAN_OUT_RECORDS.labels("queued" if new else "repeated").inc()
 
 
 def _dead_letter(record: Record, reason: str) -> DeadLetter:
+    value = record.value or b""
     return DeadLetter(
         source_topic=topics.PICKED.name,
         source_partition=record.partition,
         source_offset=record.offset,
         index=0,
         reason=reason,
-        sha256=hashlib.sha256(record.value).hexdigest(),
-        size_bytes=len(record.value),
-        excerpt=record.value[:EXCERPT_CHARS].decode("utf-8", "replace")[:EXCERPT_CHARS],
+        sha256=hashlib.sha256(value).hexdigest(),
+        size_bytes=len(value),
+        excerpt=value[:EXCERPT_CHARS].decode("utf-8", "replace")[:EXCERPT_CHARS],
     )
 
 

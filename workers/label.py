@@ -18,7 +18,7 @@ import time
 import msgspec
 
 from intentloop import topics
-from intentloop.adapters import metrics
+from intentloop.adapters import codec, metrics
 from intentloop.adapters.clock import now_ms
 from intentloop.adapters.facts_producer import FactProducer
 from intentloop.adapters.jobs import Job, JobQueue
@@ -26,7 +26,7 @@ from intentloop.adapters.people import PeopleQueue, PersonTask
 from intentloop.adapters.settings import LabellingSection
 from intentloop.adapters.spending import Spending
 from intentloop.adapters.training_store import TrainingStore
-from intentloop.errors import FencedError
+from intentloop.errors import ContractError, FencedError
 from intentloop.facts import SampleLabelled, SamplePicked
 from intentloop.keyword_quality import KeywordRule
 from intentloop.labels import Judgement, by_teachers
@@ -39,7 +39,6 @@ log = logging.getLogger(__name__)
 CLAIM_WAIT_MS = 500
 OBSTACLE_PAUSE_S = 0.5
 
-_decode_sample = msgspec.json.Decoder(SamplePicked).decode
 _decode_label = msgspec.json.Decoder(SampleLabelled).decode
 
 
@@ -116,8 +115,8 @@ class Labeller:
             label = _decode_label(job.note)
         else:
             try:
-                sample = _decode_sample(job.payload)
-            except msgspec.DecodeError as error:
+                sample = codec.read(topics.PICKED, job.payload)
+            except ContractError as error:
                 await queue.bury(job, f"undecodable: {error}")
                 return
             label = await self._decide(sample, job)

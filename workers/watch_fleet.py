@@ -19,17 +19,16 @@ from concurrent.futures import ThreadPoolExecutor
 import msgspec
 
 from intentloop import fleet_drift, fleet_state, topics
-from intentloop.adapters import fleet_detectors, metrics
+from intentloop.adapters import codec, fleet_detectors, metrics
 from intentloop.adapters.broker_epoch import broker_epoch
 from intentloop.adapters.clock import now_ms
-from intentloop.adapters.codec import DECODERS
 from intentloop.adapters.fact_reader import FactReader, Record
 from intentloop.adapters.facts_producer import FactProducer
 from intentloop.adapters.fleet_detectors import DetectorRule
 from intentloop.adapters.fleet_store import FleetStore
 from intentloop.adapters.leases import Lease
 from intentloop.adapters.settings import KafkaSection
-from intentloop.errors import FencedError
+from intentloop.errors import ContractError, FencedError
 from intentloop.facts import FleetDrifted, FleetSignal, SampleLabelled
 from intentloop.fleet_drift import RATES, FleetRule, RateBlocks
 from intentloop.fleet_state import FleetState, RateRise
@@ -37,8 +36,6 @@ from intentloop.fleet_state import FleetState, RateRise
 log = logging.getLogger(__name__)
 
 POLL_MS = 500
-
-_decode_label = DECODERS[topics.LABELLED.name].decode
 
 
 class FleetSources(msgspec.Struct, frozen=True, kw_only=True):
@@ -131,7 +128,7 @@ class FleetWatcher:
         values = fleet_drift.values(blocks, size)
         rise = fleet_detectors.rise(values, DetectorRule(floor=self._rule.rate_floor))
         if rise is None:
-            return state, []
+            return fleet_state.settle_rate(state, signal, size, self._rule), []
         found = RateRise(rise.before, rise.after, rise.cut, len(values) - rise.cut)
         drift = fleet_state.rate_drifted(state, signal, found, self._rule.rate_floor, at_ms)
         return fleet_state.state_rate(state, drift), [drift]
@@ -146,8 +143,8 @@ class FleetWatcher:
 def _label(record: Record) -> SampleLabelled | None:
     """A label that cannot be read is passed over: whoever trains on it has the dead letter."""
     try:
-        label: SampleLabelled = _decode_label(record.value)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        label: SampleLabelled = codec.read(topics.LABELLED, record.value)
+    except ContractError as error:
         log.warning("label %d-%d cannot be read: %s", record.partition, record.offset, error)
         return None
     return label

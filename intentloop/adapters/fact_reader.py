@@ -19,11 +19,11 @@ FETCH_WAIT_MS = 50  # how long the broker may hold a fetch back when nothing is 
 
 
 class Record(msgspec.Struct, frozen=True):
-    """One record as it lies in the log."""
+    """One record as it lies in the log; no value is a tombstone."""
 
     partition: int
     offset: int
-    value: bytes
+    value: bytes | None
 
 
 class FactReader:

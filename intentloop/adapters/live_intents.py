@@ -17,11 +17,12 @@ from aiokafka.errors import KafkaError
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
+from intentloop.adapters import codec
 from intentloop.adapters.clock import now_ms
-from intentloop.adapters.codec import DECODERS, encode
+from intentloop.adapters.codec import encode
 from intentloop.adapters.keys import Keys
 from intentloop.adapters.settings import KafkaSection
-from intentloop.errors import UnavailableError
+from intentloop.errors import ContractError, UnavailableError
 from intentloop.facts import IntentDrifted, TriggerData
 from intentloop.rerank import LiveIntent
 from intentloop.topics import DRIFTED, TRIGGERED
@@ -32,7 +33,8 @@ _GROUP = "gateway-live-intents"  # only keeps the place to go on from
 _PAUSE_S = 2.0
 _READ_TIMEOUT_S = 1.0  # a feed must not wait for its order
 _KEEP_LATER = """
-if redis.call('PEXPIRETIME', KEYS[1]) < tonumber(ARGV[2]) then
+local stored, ends = redis.call('PEXPIRETIME', KEYS[1]), tonumber(ARGV[2])
+if stored < ends or (stored == ends and ARGV[3] == '1') then
   redis.call('SET', KEYS[1], ARGV[1], 'PXAT', ARGV[2])
 end
 """
@@ -69,14 +71,18 @@ class LiveIntents:
         await self._keep(trigger.user_id, live)
 
     async def forget(self, drift: IntentDrifted) -> None:
-        """What was stated before this drift is stale; a trigger of after it lives longer than the mark left here."""
+        """What was stated before this drift is stale: the mark left here outlives it.
+
+        A trigger of after the drift lives longer than the mark; of the same moment it lives as long, and counts.
+        """
         mark = LiveIntent(intent="闲逛", keywords=(), expires_at_ms=drift.stale_until_ms)
         await self._keep(drift.user_id, mark)
 
     async def _keep(self, user_id: str, live: LiveIntent) -> None:
         if live.expires_at_ms > now_ms():
             key = self._keys.live_intent(user_id)
-            await self._redis.eval(_KEEP_LATER, 1, key, encode(live), live.expires_at_ms)
+            names_one = int(live.intent != "闲逛")
+            await self._redis.eval(_KEEP_LATER, 1, key, encode(live), live.expires_at_ms, names_one)
 
     async def follow(self, kafka: KafkaSection) -> None:
         """Keep up with the triggers until cancelled; a broker or Redis that is away is waited for."""
@@ -93,16 +99,16 @@ class LiveIntents:
             batches = await consumer.getmany(timeout_ms=1_000, max_records=500)
             for records in batches.values():
                 for record in records:
-                    await self._take(record.topic, record.value or b"")
+                    await self._take(record.topic, record.value)
             if batches:
                 await consumer.commit()  # only now: what was not kept is read again
 
-    async def _take(self, topic: str, value: bytes) -> None:
+    async def _take(self, topic: str, value: bytes | None) -> None:
         is_drift = topic.endswith(DRIFTED.name)
         try:
-            fact = DECODERS[DRIFTED.name if is_drift else TRIGGERED.name].decode(value)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            log.warning("a fact of %d bytes in %s cannot be read: %s", len(value), topic, error)
+            fact = codec.read(DRIFTED if is_drift else TRIGGERED, value)
+        except ContractError as error:
+            log.warning("a fact in %s cannot be read: %s", topic, error)
             return
         if is_drift:
             await self.forget(fact)

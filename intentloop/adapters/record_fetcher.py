@@ -23,6 +23,11 @@ AHEAD_KIB = 16_384  # with more ready librdkafka asks for no more; its default o
 FULL_BACKOFF_MS = 20  # how long it waits when it holds that much; its default of 1 s stalls a fast reader
 _PASSING = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION})
 
+_HINTS = {
+    KafkaError._AUTO_OFFSET_RESET: ". If the broker lost records that were applied already, and does not find them "
+    "again, use a fresh Redis prefix and replay"
+}
+
 _Result = TypeVar("_Result")
 
 
@@ -90,7 +95,8 @@ def _is_record(message: Message) -> bool:
     if error is None:
         return True
     if error.code() not in _PASSING:
-        raise UnavailableError(f"partition {message.partition()} of {message.topic()} cannot be read: {error}")
+        place = f"partition {message.partition()} of {message.topic()} cannot be read from offset {message.offset()}"
+        raise UnavailableError(f"{place}: {error}{_HINTS.get(error.code(), '')}")
     log.warning("partition %s of %s is not there: %s", message.partition(), message.topic(), error)
     return False
 
@@ -101,7 +107,7 @@ def _configuration(bootstrap: str, group: str) -> dict[str, Any]:
         "group.id": group,
         "enable.auto.commit": False,
         "enable.auto.offset.store": False,
-        "auto.offset.reset": "earliest",
+        "auto.offset.reset": "error",  # else a log that was cut would be read from its start, and skipped as known
         "check.crcs": True,
         "allow.auto.create.topics": False,
         "fetch.wait.max.ms": FETCH_WAIT_MS,

@@ -55,7 +55,9 @@ async def work_through(desk: Desk, name: str) -> int:
     labelled = 0
     while (found := await desk.people.claim(name)) is not None:
         job, task = found
-        answer = await _ask(desk, redact(prompt.sequence_text(task.sample.read)))
+        answer = await _ask(
+            desk, *(redact(render(task.sample.read)) for render in (prompt.sequence_text, prompt.evidence))
+        )
         if answer is None:
             await desk.people.give_back(job)
             return labelled
@@ -65,7 +67,7 @@ async def work_through(desk: Desk, name: str) -> int:
     return labelled
 
 
-async def _ask(desk: Desk, sequence: str) -> Answer | None:
+async def _ask(desk: Desk, sequence: str, evidence: str) -> Answer | None:
     """Ask until the answer can be used; None when the person leaves."""
     desk.say(sequence)
     while True:
@@ -74,7 +76,7 @@ async def _ask(desk: Desk, sequence: str) -> Answer | None:
             return None
         answer = parse(line, simplify)
         if isinstance(answer, Answer):
-            answer = ground(answer, sequence)
+            answer = ground(answer, evidence)
         if not isinstance(answer, AnswerFault):
             return answer
         desk.say(f"not understood ({answer.kind}: {answer.detail}); write 闲逛, 比价犹豫|k1;k2 or 场景购物|k1;k2")

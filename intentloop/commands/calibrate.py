@@ -19,6 +19,7 @@ from intentloop.drift import DriftRule, LogBase
 from intentloop.readers import BadRow, Format, Row
 
 WINDOWS = (8, 10, 12, 15)
+NEAR = 0.02  # by so much may a profile miss the wanted rate in silence
 DEBOUNCE_MS = 30_000  # as streams do by default
 
 app = typer.Typer(no_args_is_help=True)
@@ -57,6 +58,13 @@ def drift(  # noqa: PLR0913  (a command line)
     ]
     console.print(_table(found, target_rate))
     (chosen,) = (one for one in found if (one.rule.log_base, one.rule.window) == (log_base, window))
+    if abs(chosen.rate - target_rate) > NEAR:
+        console.print(
+            f"no threshold fires for {target_rate:.0%}: the nearest fires for {chosen.rate:.1%}; another window or "
+            "base may come nearer, see the table",
+            style="red",
+            soft_wrap=True,
+        )
     profile.parent.mkdir(parents=True, exist_ok=True)
     profile.write_text(_profile(chosen, file, labels, target_rate), encoding="utf-8")
     told = f"τ {chosen.threshold:g} fires for {chosen.rate:.2%} (base {log_base}, window {window})"

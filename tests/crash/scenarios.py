@@ -79,6 +79,9 @@ async def kill_the_broker(scene: Stage) -> None:
     await scene.broker.kill_and_return(away_s=scene.random.uniform(0.5, 3.0))
 
 
+KILLERS = (kill_a_worker, kill_within_a_rebalance)
+
+
 class Scenario(NamedTuple):
     """What happens, to how many workers, on which brokers."""
 
@@ -142,6 +145,8 @@ async def play(scenario: Scenario, broker: Broker, directory: Path, envelopes: i
             verdict = str(found)
             found.check()
             assert set(scene.exits) <= {KILLED, BROKEN}, "a worker ended in a way that nobody meant"
+            assert scene.exits.get(KILLED, 0) == sum(map(KILLERS.__contains__, scenario.faults)), "a kill met nobody"
+            assert scene.amid, "all of it happened to idle workers"
         except Exception as error:
             fault = f"{type(error).__name__}: {error} (applied {await scene.applied()} of {scene.sent})"
         return Result(

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import psutil
 from redis.asyncio import Redis
+from redis.exceptions import OutOfMemoryError
 
 from intentloop.adapters import embedded
 from tests.integration.conftest import start_apache_kafka
@@ -80,9 +81,11 @@ class Store:
         process.wait()
         data = self._data(port)
         if wipe:
+            assert any(data.iterdir()), "Redis has kept nothing that could be lost"
             shutil.rmtree(data)
         elif cut_bytes:
             newest = max(data.glob("appendonlydir/*.incr.aof"), key=lambda path: path.stat().st_mtime_ns)
+            assert newest.stat().st_size, "there is nothing to cut off"
             os.truncate(newest, max(0, newest.stat().st_size - cut_bytes))
         self._ports.pop()
         self._processes[-1] = await self._start(port)
@@ -106,6 +109,9 @@ class Store:
         """OOM: every write is an error for a while, reads go on."""
         async with self.client() as redis:
             await redis.config_set("maxmemory", 1)
+            with contextlib.suppress(OutOfMemoryError):
+                await redis.set("probe", 1)
+                raise AssertionError("a full Redis took a write")
             await asyncio.sleep(seconds)
             await redis.config_set("maxmemory", 0)
 

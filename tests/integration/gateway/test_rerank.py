@@ -4,6 +4,9 @@ import asyncio
 import time
 from typing import Any, Literal
 
+import msgspec
+import pytest
+
 from intentloop.adapters.facts_producer import FactProducer
 from intentloop.adapters.settings import KafkaSection
 from intentloop.facts import IntentDrifted, IntentTriggered, TriggerData
@@ -97,6 +100,26 @@ def test_nobody_acts_on_an_intent_that_behaviour_has_left(gateway: RunningGatewa
     wait_for(lambda: rerank(gateway, "u1")["intent"] != "", "a newer trigger counts again")
     time.sleep(0.5)  # partitions are read one after the other
     assert rerank(gateway, "u3")["intent"] == "", "a trigger of before the drift that came late"
+
+
+@pytest.mark.parametrize("first", ["drift", "trigger"])
+def test_a_trigger_of_the_drift_s_own_moment_counts_in_whatever_order_they_are_read(
+    gateway: RunningGateway, kafka: KafkaSection, first: str
+) -> None:
+    stated = trigger(first, 300_000)
+    left = msgspec.structs.replace(drift(first, 0), stale_until_ms=stated.data.expires_at_ms)
+    if first == "drift":
+        state_drifts(kafka, left)
+        time.sleep(1.0)  # to be read before the trigger
+    state_triggers(kafka, stated)
+    if first == "trigger":
+        wait_for(lambda: rerank(gateway, first)["intent"] != "", "the trigger did not reach the feed")
+        state_drifts(kafka, left)
+        time.sleep(1.0)
+    wait_for(lambda: rerank(gateway, first)["intent"] != "", "the trigger does not count")
+    state_triggers(kafka, trigger("last", 300_000))
+    wait_for(lambda: rerank(gateway, "last")["intent"] != "", "the trigger did not reach the feed")
+    assert rerank(gateway, first)["intent"] != ""
 
 
 def test_a_body_that_is_no_feed_is_refused(gateway: RunningGateway) -> None:

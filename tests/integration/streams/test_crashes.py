@@ -16,7 +16,6 @@ def play(scenario: Scenario, broker: EmbeddedBroker | ApacheBroker, directory: P
     try:
         found = asyncio.run(scenarios.play(scenario, broker, directory, ENVELOPES))
         assert not found.fault, found.line()
-        assert found.amid, "all of it happened to idle workers"
         return found
     finally:
         broker.close()

@@ -1,13 +1,18 @@
 """What does the client that fetches hand out, and what not?"""
 
 import asyncio
+import uuid
 from collections import defaultdict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import pytest
+from confluent_kafka import Producer
+
 from intentloop.adapters.record_fetcher import Record, RecordFetcher
 from intentloop.adapters.settings import KafkaSection
 from intentloop.adapters.topics_admin import ensure_topics
+from intentloop.errors import UnavailableError
 from intentloop.topics import TELEMETRY
 from tests.integration.streams.listener import send_numbers
 from tests.integration.streams.world import send
@@ -88,5 +93,46 @@ def test_a_partition_that_the_broker_does_not_have_is_waited_for(kafka: KafkaSec
             one = min(last)
             await fetcher.begin_at({one: 0, TELEMETRY.partitions: 0})
             assert await all_of(fetcher) == {one: list(range(last[one] + 1))}
+
+    asyncio.run(run())
+
+
+@pytest.fixture
+def on_apache(apache_kafka: str) -> KafkaSection:
+    return KafkaSection(bootstrap=apache_kafka, prefix=f"t{uuid.uuid4().hex[:8]}.")
+
+
+@pytest.mark.needs_apache_kafka
+def test_an_offset_beyond_the_log_is_said_and_not_read_from_the_start(on_apache: KafkaSection) -> None:
+    async def poll(fetcher: RecordFetcher) -> None:
+        for _ in range(100):
+            assert await fetcher.fetch(50) == []
+
+    async def run() -> None:
+        async with fetching(on_apache) as fetcher:
+            last = await send_numbers(on_apache, 100)
+            one = min(last)
+            await fetcher.begin_at({one: last[one] + 50})
+            with pytest.raises(UnavailableError, match=rf"partition {one} of .* from offset .*fresh Redis prefix"):
+                await poll(fetcher)
+
+    asyncio.run(run())
+
+
+@pytest.mark.needs_apache_kafka
+def test_markers_of_transactions_are_gaps_and_no_records(on_apache: KafkaSection) -> None:
+    async def run() -> None:
+        async with fetching(on_apache) as fetcher:
+            name = f"{on_apache.prefix}{TELEMETRY.name}"
+            producer = Producer({"bootstrap.servers": on_apache.bootstrap, "transactional.id": on_apache.prefix})
+            producer.init_transactions(30)
+            for number in range(4):
+                producer.begin_transaction()
+                producer.produce(name, b"%d" % number, partition=2)
+                producer.commit_transaction(30)
+            await fetcher.begin_at({2: 0})
+            assert await all_of(fetcher) == {2: [0, 2, 4, 6]}
+            await fetcher.begin_at({2: 3})  # where the worker goes after offset 2, and where nothing lies
+            assert await all_of(fetcher) == {2: [4, 6]}
 
     asyncio.run(run())

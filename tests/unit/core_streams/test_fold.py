@@ -36,7 +36,7 @@ def test_a_resent_batch_is_counted_once() -> None:
     once = run(envelope(*again, received_ms=late_ms), rule=rule)
     assert resent.counts["applied"] == 7
     assert resent.counts["duplicates"] == 7
-    assert resent.state == once.state
+    assert msgspec.structs.replace(resent.state, batches=b"") == msgspec.structs.replace(once.state, batches=b"")
     assert (resent.drifted, resent.triggered, resent.picked) == (once.drifted, once.triggered, once.picked)
     assert (resent.counts["drifts"], resent.counts["triggers"], resent.counts["picked"]) == (1, 1, 1)
     effects = ({name: n for name, n in one.counts.items() if name not in PER_BATCH} for one in (resent, once))
@@ -47,6 +47,86 @@ def test_a_batch_of_200_sent_again_is_recognised_whole() -> None:
     events = [view(f"e{number}", NOW_MS + number) for number in range(200)]
     folded = run(envelope(*events), envelope(*events))
     assert (folded.counts["applied"], folded.counts["duplicates"]) == (200, 200)
+
+
+def hundreds(batch: int) -> list[Event]:
+    return [view(f"b{batch}-{number}", NOW_MS + 200 * batch + number) for number in range(200)]
+
+
+def test_a_batch_sent_again_after_others_counts_once_although_its_ids_are_forgotten() -> None:
+    said = inference("i1", "比价犹豫|帐篷", ts_ms=NOW_MS + 150)
+    first = envelope(*hundreds(0)[:199], said, batch_id="b0")
+    others = [envelope(*hundreds(batch), batch_id=f"b{batch}") for batch in range(1, 6)]
+    folded = run(first, *others, first)
+    assert (folded.counts["applied"], folded.counts["inferences"], folded.counts["duplicates"]) == (1_199, 1, 200)
+    assert len(folded.triggered) == 1
+
+
+def test_a_batch_that_grew_before_it_was_sent_again_loses_nothing() -> None:
+    sent = [view("e1"), view("e2", NOW_MS + 1)]
+    folded = run(envelope(*sent), envelope(*sent, view("e3", NOW_MS + 2)))
+    assert (folded.counts["applied"], folded.counts["duplicates"]) == (3, 2)
+
+
+def test_a_user_who_comes_back_after_a_day_begins_anew_also_in_a_replay() -> None:
+    rule = FoldRule(drift=DriftRule(window=3))
+    before = envelope(
+        *browse(TENT, 0), inference("i1", "比价犹豫|帐篷", ts_ms=NOW_MS + 5_000), received_ms=NOW_MS + 6_000
+    )
+    back_ms = NOW_MS + 6_000 + DAY_MS
+
+    def later(received_ms: int) -> Envelope:
+        return envelope(*browse(PHONE_CASE, (received_ms - NOW_MS) // 1_000 - 10), received_ms=received_ms)
+
+    soon, back = run(before, later(back_ms - 1), rule=rule), run(before, later(back_ms), rule=rule)
+    assert (soon.counts["drifts"], back.counts["drifts"]) == (1, 0)
+    assert back.state == run(later(back_ms), rule=rule).state  # as if Redis had forgotten the user
+
+
+def test_an_older_inference_takes_nothing_back_from_a_newer_one() -> None:
+    rule = FoldRule(drift=DriftRule(window=3))
+    newer = envelope(*browse(TENT, 0), inference("i2", "闲逛", ts_ms=NOW_MS + 600_000), batch_id="b2")
+    drifting = envelope(*browse(PHONE_CASE, 601), batch_id="b3", received_ms=NOW_MS + 700_000)
+    older = envelope(inference("i1", "比价犹豫|帐篷", ts_ms=NOW_MS + 100_000), batch_id="b1")
+    straight, mixed = run(newer, drifting, rule=rule), run(newer, drifting, older, rule=rule)
+    assert straight.counts["drifts"] == 1
+    assert mixed.triggered == ()
+    assert mixed.counts["outdated"] == 1
+    assert mixed.drifted == straight.drifted
+    for name in ("live", "reference", "armed", "inferred_ms", "labels"):
+        assert getattr(mixed.state, name) == getattr(straight.state, name), name
+    assert mixed.state.live.stale
+
+
+def test_two_intents_far_apart_are_no_flip_flop_in_whatever_order_they_come() -> None:
+    rule = FoldRule(pick=PickRule(random_ratio=1.0))
+    for gap_ms, contradicts in ((25 * 60_000, False), (4 * 60_000, True)):
+        newer = envelope(inference("i2", "闲逛", ts_ms=NOW_MS + gap_ms), batch_id="b2")
+        older = envelope(inference("i1", "比价犹豫|帐篷"), batch_id="b1")
+        *_, sample = run(newer, older, rule=rule).picked
+        assert ("flip_flop" in sample.reasons) == contradicts
+
+
+@pytest.mark.parametrize("ts_ms", [NOW_MS + 50_000, NOW_MS + 50_001, NOW_MS + 20_000])
+def test_a_drift_outlives_the_trigger_that_it_takes_back(ts_ms: int) -> None:
+    rule = FoldRule(drift=DriftRule(window=3))
+    said = inference("i1", "比价犹豫|帐篷", ts_ms=NOW_MS + 50_000)
+    away = [view(f"p{place}", ts_ms - 2 + place, PHONE_CASE) for place in range(3)]
+    folded = run(envelope(*browse(TENT, 0), said), envelope(*away, batch_id="b2"), rule=rule)
+    (trigger,) = folded.triggered
+    assert folded.drifted is not None
+    assert folded.drifted.stale_until_ms > trigger.data.expires_at_ms
+
+
+def test_the_budget_is_of_an_hour_of_receipt_whatever_hours_phones_name() -> None:
+    rule = FoldRule(pick=PickRule(random_ratio=0.0, budget_per_hour=5))
+    faults = [
+        envelope(
+            inference(f"i{hour}", "买买买", ts_ms=NOW_MS - hour * 3_600_000), received_ms=NOW_MS, batch_id=f"b{hour}"
+        )
+        for hour in reversed(range(100))
+    ]
+    assert run(*faults, rule=rule).counts["picked"] == 4  # of one class: at most 0.7 of the budget, rounded up
 
 
 def test_a_clock_days_ahead_does_not_move_the_user_into_the_future() -> None:
@@ -186,9 +266,11 @@ def test_sending_any_batch_again_changes_nothing_but_duplicates(envelopes: list[
     for one in envelopes:
         doubled.append(one)
         if data.draw(st.booleans()):
-            doubled.append(msgspec.structs.replace(data.draw(st.sampled_from(doubled)), batch_id="again"))
+            name = data.draw(st.sampled_from(["", "again"]))
+            sent = data.draw(st.sampled_from(doubled))
+            doubled.append(msgspec.structs.replace(sent, batch_id=name or sent.batch_id))
     again = run(*doubled)
-    assert again.state == straight.state
+    assert msgspec.structs.replace(again.state, batches=b"") == msgspec.structs.replace(straight.state, batches=b"")
     assert again.counts["drifts"] == straight.counts["drifts"]
     for outcome in OUTCOMES[:-1]:
         assert again.counts[outcome] == straight.counts[outcome]

@@ -30,6 +30,7 @@ def test_an_answer_that_the_rules_share_gives_no_reason() -> None:
         ("闲逛", ("rule_disagrees",)),
         ("场景购物|帐篷", ("rule_disagrees", "rare_class")),
         ("比价犹豫|雪橇", ("ungrounded",)),
+        *[(f"比价犹豫|{word}", ("ungrounded",)) for word in ("商详页", "cat", "行为序列", "→")],
         ("比价犹豫", ("format_fault",)),
         ("随便看看", ("format_fault",)),
     ],
@@ -40,15 +41,16 @@ def test_reasons_come_from_the_answer(answer: str, reasons: tuple[str, ...]) -> 
 
 def test_a_faulty_answer_neither_triggers_nor_becomes_the_live_intent() -> None:
     live = LiveIntent("场景购物", NOW_MS - 1)
-    for answer in ("比价犹豫|雪橇", "随便看看", "!!!!!!!!!!!!!!!!"):
+    for answer in ("比价犹豫|雪橇", "随便看看", "!!!!!!!!!!!!!!!!", '{"intent":' + "[" * 3_000 + "}"):
         verdict = judged(answer, live)
         assert isinstance(verdict.said, AnswerFault)
         assert not verdict.is_trigger
         assert verdict.live == live
 
 
-def test_exclamation_marks_are_degenerate_counted_by_version_and_never_a_sample() -> None:
-    verdict = judged("!!!!!!!!!!!!!!!!")  # case M14
+@pytest.mark.parametrize("raw", ["!", "!!!!", "!!!!!!!!!!!!!!!!"])
+def test_exclamation_marks_are_degenerate_counted_by_version_and_never_a_sample(raw: str) -> None:
+    verdict = judged(raw)  # case M14
     assert verdict.counts == ("faults_degenerate", "faults_degenerate:v7")
     assert not verdict.is_sample
 

@@ -54,3 +54,13 @@ def test_spending_is_by_hour_of_event_time_and_forgets_old_hours() -> None:
     for hour in range(100):
         spending = picks.spend(spending, hour * HOUR_MS)
     assert len(spending.hours) == HOURS_KEPT
+
+
+def test_an_hour_that_is_forgotten_has_no_budget_left() -> None:
+    spending = Spending()
+    for hour in range(1, picks.HOURS_KEPT + 1):
+        assert picks.spent_in(spending, 0) == 0
+        spending = picks.spend(spending, hour * picks.HOUR_MS)
+    assert picks.spent_in(spending, picks.HOUR_MS) == 1
+    assert picks.spent_in(spending, 0) >= picks.PickRule().budget_per_hour
+    assert picks.spent_in(spending, 1_000 * picks.HOUR_MS) == 0

@@ -43,7 +43,9 @@ def test_labels_name_the_full_category_or_the_query() -> None:
 def test_a_full_state_is_small_and_survives_packing() -> None:
     state = UserState(
         clock=Clock(NOW_MS, NOW_MS),
+        inferred_ms=NOW_MS - 1,
         seen=window.join_ids([window.id_code(str(number)) for number in range(500)]),
+        batches=window.join_ids([window.id_code(str(number)) for number in range(500)], window.MAX_BATCHES),
         recent=tuple((label_code(str(number)), NOW_MS) for number in range(window.MAX_RECENT)),
         labels=tuple(label_code(str(number)) for number in range(12)),
         reference=tuple(label_code(str(number)) for number in range(12)),
@@ -52,8 +54,9 @@ def test_a_full_state_is_small_and_survives_packing() -> None:
     )
     packed = window.pack(state)
     assert window.unpack(packed) == state
-    assert len(packed) < 1_600
+    assert len(packed) < 1_800
     assert len(window.split_ids(state.seen)) == MAX_IDS >= 200
+    assert len(window.split_ids(state.batches)) == window.MAX_BATCHES
 
 
 def test_the_newest_ids_are_remembered() -> None:
@@ -76,7 +79,7 @@ def test_ids_of_phones_that_count_up_do_not_meet() -> None:
     assert len({window.id_code(one) for one in ids}) == len(ids)
 
 
-@pytest.mark.parametrize("packed", [b"", b"\x98\x92\x00\x00", b"\x03" + bytes(40)])
+@pytest.mark.parametrize("packed", [b"", b"\x98\x92\x00\x00", b"\x02" + bytes(40)])
 def test_a_state_of_an_unknown_version_is_refused(packed: bytes) -> None:
-    with pytest.raises(ContractError, match="this software reads 02"):
+    with pytest.raises(ContractError, match="this software reads 03"):
         window.unpack(packed)

@@ -1,4 +1,6 @@
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from intentloop.answer import Answer, AnswerFault, ground, is_degenerate, keep_grounded, parse
 
@@ -81,12 +83,39 @@ def test_l20_traditional_characters_agree_and_english_is_unknown() -> None:
     assert fault.kind == "unknown"
 
 
-@pytest.mark.parametrize("raw", ["", "   ", "!!!!!!!!", "帐篷帐篷帐篷帐篷", "<think></think>"])
+@pytest.mark.parametrize(
+    "raw",
+    [
+        *("", "   ", "!", "!!!!", "!!!!!!!!", "……。", "哈哈哈哈", "帐篷帐篷帐篷帐篷", "<think></think>"),
+        f"比价犹豫|{';'.join(['帐篷', '露营'] * 5)}",
+        '{"intent":"比价犹豫","keywords":["帐篷"' + ',"帐篷"' * 8 + "]}",
+    ],
+)
 def test_a_broken_model_is_never_read_as_browsing(raw: str) -> None:
     fault = parse(raw)
     assert isinstance(fault, AnswerFault)
     assert fault.kind == "degenerate"
     assert is_degenerate("!!!!!!!!")
+
+
+def test_a_few_repeated_keywords_are_no_loop() -> None:
+    assert parse("比价犹豫|帐篷;露营;帐篷;帐篷") == Answer("比价犹豫", ("帐篷", "露营"))
+    assert parse("比价犹豫|" + ";".join("甲乙丙丁戊己庚辛")) == Answer("比价犹豫", tuple("甲乙丙丁戊己庚辛"))
+
+
+@pytest.mark.parametrize(
+    "raw", ['{"intent":' + "[" * 3_000 + "}", '{"intent":"闲逛","keywords":' + '{"a":' * 5_000 + "}" * 5_000]
+)
+def test_json_nested_too_deeply_is_a_fault_and_ends_nothing(raw: str) -> None:
+    fault = parse(raw)
+    assert isinstance(fault, AnswerFault)
+    assert fault.kind == "format"
+
+
+@given(st.text(alphabet='{}[]":;|,闲逛比价犹豫intentkeywords \\<>`\n！!�"', max_size=200))
+def test_whatever_a_model_says_it_is_an_answer_or_a_fault(raw: str) -> None:
+    assert isinstance(parse(raw, simplify), Answer | AnswerFault)
+    assert isinstance(parse('{"intent":"比价犹豫","keywords":[' + raw), Answer | AnswerFault)
 
 
 def test_a_reply_with_lost_bytes_is_never_a_label() -> None:

@@ -56,6 +56,14 @@ def test_a_resent_batch_is_counted_once() -> None:
     assert (table.rows[0].inferences, table.resent) == (2, 1)
 
 
+def test_two_accounts_of_one_phone_share_a_batch_and_two_phones_may_count_alike() -> None:
+    table = PhoneTable()
+    one = envelope("b1", inference())
+    for user, device in (("u", "d"), ("v", "d"), ("u", "e"), ("v", "d")):
+        fold(table, msgspec.structs.replace(one, user_id=user, device_id=device))
+    assert (table.rows[0].inferences, table.resent) == (3, 1)
+
+
 def test_the_table_is_bounded_whatever_phones_call_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(phone_speed, "MAX_ROWS", 3)
     monkeypatch.setattr(phone_speed, "REMEMBERED", 5)
@@ -64,7 +72,7 @@ def test_the_table_is_bounded_whatever_phones_call_themselves(monkeypatch: pytes
         fold(table, envelope(f"b{number}", inference(), device=f"model {number}"))
     assert [found.device_model for found in table.rows] == ["model 0", "model 1", "model 2", phone_speed.OTHER]
     assert sum(found.inferences for found in table.rows) == 20
-    assert list(table.recent) == [f"b{number}" for number in range(15, 20)]
+    assert [batch.split("\x00")[2] for batch in table.recent] == [f"b{number}" for number in range(15, 20)]
 
 
 def test_a_table_survives_being_written() -> None:

@@ -16,7 +16,7 @@ from intentloop.drift import DriftRule, LogBase, score
 from intentloop.errors import ConfigurationError
 from intentloop.readers import Row
 from intentloop.window import code_of
-from streams.settings import StreamsSettings, fold_rule
+from streams.settings import RulesSection, StreamsSettings, fold_rule
 
 TAOBAO = Path(__file__).resolve().parents[4] / "shared" / "data" / "taobao_userbehavior" / "UserBehavior_head.csv"
 
@@ -80,6 +80,13 @@ def test_switches_count_towards_the_wanted_rate_and_are_its_least() -> None:
     found = calibration.calibrate(shoppers(), rule, switches + 0.1, "previous_window")
     assert found.rate == pytest.approx(switches + 0.1, abs=0.01)
     assert calibration.calibrate(shoppers(), rule, switches / 2, "previous_window").rate == pytest.approx(switches)
+
+
+@pytest.mark.parametrize("against", ["previous_window", "last_inference"])
+def test_a_rate_that_cannot_be_reached_gives_a_profile_that_streams_take(against: calibration.Against) -> None:
+    found = calibration.calibrate([[1, 1, 1, 2] * 60], DriftRule(window=4), 0.99, against)
+    assert found.rate < 0.9
+    assert RulesSection(drift_threshold=found.threshold).drift_threshold == calibration.GRID
 
 
 def row(line: int, **changes: object) -> Row:

@@ -1,5 +1,6 @@
 """One version's fleet from look to look: windows, confirmation, return, and what a crash may not change."""
 
+import msgspec
 import pytest
 
 from intentloop import fleet_state
@@ -93,6 +94,39 @@ def test_faults_become_blocks_of_the_rate() -> None:
     blocks = state.rates["format_faults"]
     assert (len(blocks.means), blocks.waiting) == (2, 0)
     assert sum(blocks.means) == pytest.approx(0.5)  # 5 of 20 in two blocks of 10
+
+
+def risen(before: float, after: float) -> fleet_state.FleetState:
+    rise = fleet_state.RateRise(before, after, 300, 200)
+    state = msgspec.structs.replace(LEARNT, rates={"format_faults": RateBlocks((0.3,), total=9)})
+    return fleet_state.state_rate(state, fleet_state.rate_drifted(state, "format_faults", rise, 0.05, 1))
+
+
+def after(state: fleet_state.FleetState, *means: float) -> fleet_state.FleetState:
+    rates = {"format_faults": RateBlocks(means, total=9 + len(means))}
+    rule = FleetRule(clear_values=40, rate_floor=0.05)
+    return fleet_state.settle_rate(msgspec.structs.replace(state, rates=rates), "format_faults", 10, rule)
+
+
+def test_a_rate_that_has_come_back_is_no_drift_any_more() -> None:
+    state = risen(0.02, 0.3)
+    assert state.stated == ("format_faults",)
+    assert after(state, 0.0, 0.0, 0.0).stated == ("format_faults",)  # too few values to tell
+    assert after(state, 0.3, 0.3, 0.3, 0.3).stated == ("format_faults",)
+    assert after(state, 0.1, 0.0, 0.1, 0.0).stated == ("format_faults",)  # 5 %: more than half the floor above 2 %
+    back = after(state, 0.3, 0.1, 0.0, 0.0, 0.0)
+    assert (back.stated, back.levels) == ((), {})
+    assert after(back, 0.0, 0.0, 0.0, 0.0) == msgspec.structs.replace(
+        back, rates={"format_faults": RateBlocks((0.0,) * 4, total=13)}
+    )
+
+
+def test_a_rate_that_rose_twice_has_to_come_back_to_where_it_was_first() -> None:
+    once = msgspec.structs.replace(risen(0.02, 0.3), rates={"format_faults": RateBlocks((0.3,), total=20)})
+    again = fleet_state.rate_drifted(once, "format_faults", fleet_state.RateRise(0.3, 0.6, 300, 200), 0.05, 2)
+    twice = fleet_state.state_rate(once, again)
+    assert after(twice, 0.3, 0.3, 0.3, 0.3).stated == ("format_faults",)
+    assert after(twice, 0.0, 0.0, 0.1, 0.0).stated == ()
 
 
 def test_labels_tell_of_the_teachers_and_the_random_share_of_the_phone() -> None:

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from intentloop import picks
 from intentloop.fold import FoldRule
 from intentloop.picks import HOUR_MS, HOURS_KEPT, PickRule, Spending
+from intentloop.timeline import TimeRule
 from tests.unit.core_streams.make import NOW_MS, envelope, inference, run
 
 RULE = FoldRule(pick=PickRule(random_ratio=0.0, budget_per_hour=10, class_ratio=0.7))
@@ -29,10 +30,15 @@ def test_faults_are_a_class_of_their_own() -> None:
 
 
 def test_the_next_hour_begins_anew() -> None:
-    events = [
-        inference(f"i{hour}-{number}", "闲逛", ts_ms=NOW_MS + hour * HOUR_MS) for hour in (0, 1) for number in range(9)
+    hours = [
+        envelope(
+            *[inference(f"i{hour}-{number}", "闲逛") for number in range(9)],
+            received_ms=NOW_MS + hour * HOUR_MS,
+            batch_id=f"b{hour}",
+        )
+        for hour in (0, 1)
     ]
-    assert len(run(envelope(*events, received_ms=NOW_MS + 2 * HOUR_MS), rule=RULE).picked) == 14
+    assert len(run(*hours, rule=FoldRule(pick=RULE.pick, time=TimeRule(late_grace_ms=2 * HOUR_MS))).picked) == 14
 
 
 @given(st.lists(st.tuples(st.integers(0, 120), st.sampled_from(["", "闲逛", "场景购物"])), max_size=200))

@@ -96,10 +96,21 @@ def test_what_lies_at_or_below_the_watermark_is_skipped() -> None:
 
 
 def test_a_gap_stops_the_worker() -> None:
-    with pytest.raises(FencedError, match="goes on at offset 3, expected 1"):
-        run(Doors(watermark=0), [record(3, 1)])
-    with pytest.raises(FencedError, match="expected 2"):
+    with pytest.raises(FencedError, match="goes on at offset 3, expected 2"):
         run(Doors(watermark=0), [record(1, 1), record(3, 1)])
+
+
+def test_a_gap_that_is_still_there_after_a_seek_is_none_of_ours() -> None:
+    doors = Doors(watermark=1)
+    assert run(doors, [record(3, 1), record(4, 1)]) == 2  # offset 2 holds the marker of a transaction
+    assert doors.done[-1] == "apply to 4"
+    with pytest.raises(FencedError, match="goes on at offset 6, expected 5"):
+        run(Doors(watermark=1), [record(3, 1), record(4, 1), record(6, 1)])
+
+
+def test_a_gap_after_a_record_that_was_known_is_a_gap() -> None:
+    with pytest.raises(FencedError, match="goes on at offset 4, expected 3"):
+        run(Doors(watermark=2), [record(2, 1), record(4, 1)])
 
 
 def test_records_that_retention_deleted_are_not_waited_for() -> None:

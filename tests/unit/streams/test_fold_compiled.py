@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -69,11 +70,12 @@ def envelopes(draw: st.DrawFn) -> Envelope:
 
 
 rules = st.builds(
-    lambda window_, least, base, margin, jaccard, threshold: FoldRule(
+    lambda window_, least, base, margin, jaccard, threshold, ttl_ms: FoldRule(
         time=TimeRule(late_grace_ms=60_000),
         compress=CompressRule(debounce_ms=20_000),
         drift=DriftRule(window=window_, min_window=least, log_base=base, switch_jaccard=jaccard, threshold=threshold),
         rearm_margin=margin,
+        state_ttl_ms=ttl_ms,
     ),
     st.integers(1, 12),
     st.integers(1, 4),
@@ -81,6 +83,7 @@ rules = st.builds(
     st.sampled_from([0.0, 0.15, 0.5]),
     st.sampled_from([-1.0, 0.0, 0.4]),
     st.sampled_from([0.05, 0.3, 0.3 * (1 + 1 / 3), 0.8]),
+    st.sampled_from([60_000, 86_400_000]),  # the shorter one is over between two envelopes below
 )
 
 
@@ -155,11 +158,13 @@ def test_a_full_state_goes_through_compiled_code_unchanged() -> None:
     state = window.unpack(packed)
     assert (len(state.seen), len(state.recent), len(state.labels)) == (200 * 5, 12, 64)
     again = walk(rule, envelope(*many[:3], received_ms=NOW_MS + 500), packed)
-    assert again.heads["k"] + again.tails["k"] == packed
+    after = window.unpack(again.heads["k"] + again.tails["k"])
+    assert (len(state.batches), len(after.batches)) == (5, 10)
+    assert msgspec.structs.replace(after, batches=state.batches) == state
     assert again.counts()["duplicates"] == 3
 
 
-@pytest.mark.parametrize("packed", [b"\x01" + bytes(60), b"\x02", window.pack(window.UserState())[:20]])
+@pytest.mark.parametrize("packed", [b"\x02" + bytes(60), b"\x03", window.pack(window.UserState())[:20]])
 def test_a_state_that_cannot_be_read_is_refused_in_either_way(packed: bytes) -> None:
     assert walk(FoldRule(), envelope(view("a")), packed) is None
     rule = FoldRule()

@@ -56,7 +56,8 @@ def test_where_batches_are_cut_does_not_matter(users: list[tuple[int, int]], dat
 
 
 def test_bad_records_become_dead_letters_and_move_the_watermark() -> None:
-    values = [b"\xff\xfe\x00", b"", b"[]", None, encode(envelope(received_ms=5)), b'{"batch_id":"\\ud800"}']
+    deep = b'{"batch_id":"b","other":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
+    values = [b"\xff\xfe\x00", b"", b"[]", deep, None, encode(envelope(received_ms=5)), b'{"batch_id":"\\ud800"}']
     records = [record(0, 1), *(Record(0, 1 + index, value) for index, value in enumerate(values))]
     outcome = fold_batch(
         decode(records, CONTEXT.rule),

@@ -8,14 +8,14 @@ from intentloop.answer import Answer, AnswerFault
 from intentloop.events import SequenceItem
 from workers.ask_teachers import read_answer
 
-REMOTE = "【行为序列】商详页(美的空调遥控器通用款,¥19,cat:家电.空调.遥控器,20s)"
+REMOTE = "美的空调遥控器通用款\n家电.空调.遥控器"
 
 
 def test_l20_the_stored_keyword_is_the_simplified_form_found_in_the_titles() -> None:
     assert read_answer("比價猶豫|空調遙控器;美的;通用款", REMOTE) == Answer(
         "比价犹豫", ("空调遥控器", "美的", "通用款")
     )
-    assert read_answer("比价犹豫|空调遥控器", "【行为序列】搜索(空調遙控器)") == Answer("比价犹豫", ("空调遥控器",))
+    assert read_answer("比价犹豫|空调遥控器", "空調遙控器") == Answer("比价犹豫", ("空调遥控器",))
 
 
 def test_words_from_nowhere_are_no_keywords() -> None:
@@ -40,4 +40,4 @@ def test_real_titles_stay_in_their_box_and_break_no_answer() -> None:
         assert request is not None
         assert request[1] == ("帐篷", "露营")
         assert request[0].count("cat:户外.露营.帐篷") == 2
-        assert read_answer("比价犹豫|帐篷;露营", sequence) == Answer("比价犹豫", ("帐篷", "露营"))
+        assert read_answer("比价犹豫|帐篷;露营", prompt.evidence([item])) == Answer("比价犹豫", ("帐篷", "露营"))
