@@ -101,7 +101,7 @@ def _transformers(contest: Contest, text: str, count: int) -> Reply:
         for _ in range(count - 1):
             newest = out.logits[:, -1:].argmax(-1)
             out = contest.model(input_ids=newest, past_key_values=out.past_key_values, use_cache=True)
-    return Reply("", ids.shape[1], count, ttft_ms, (time.perf_counter() - started) * 1000)
+    return Reply("", ids.shape[1], count, ttft_ms, (time.perf_counter() - started) * 1000, ended=True)
 
 
 def _bucket(times: Times) -> dict[str, float]:

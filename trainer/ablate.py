@@ -66,7 +66,7 @@ def ablate(engine: Engine, samples: Sequence[TrainingSample], parts: Sequence[st
         for name, render in renders.items():
             replies[name].append(engine.answer(render(sample), max_tokens))
     outcomes = {
-        name: [device_run.outcome(sample, reply.text) for sample, reply in zip(samples, said, strict=True)]
+        name: [device_run.outcome(sample, reply) for sample, reply in zip(samples, said, strict=True)]
         for name, said in replies.items()
     }
     return [_row(name, outcomes[name], outcomes[WHOLE], replies[name]) for name in renders]

@@ -5,6 +5,7 @@ incumbent each in a fresh one, so that memory and load times are of one model al
 """
 
 import logging
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,6 +27,10 @@ from trainer.indicator_buckets import Bucket, buckets, rates
 from trainer.prefix_reuse import PrefixReuse
 from trainer.rule import MeasureRule
 from trainer.stress import Stress, growth_per_thousand, stress
+
+JUDGEMENT = 2  # one more whenever `outcome` judges the same reply otherwise: what was judged before is asked again
+
+_THINKING = re.compile(r"</?think(?![A-Za-z])")  # also cut before its `>`; a keyword like thinkpad is no markup
 
 
 class DeviceReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,7 +64,7 @@ def report(artefact: Path, data: Path, rule: MeasureRule) -> DeviceReport:
     growth_bytes = psutil.Process().memory_info().rss - before_bytes
     prompts = [dataset.prompt_text(sample) for sample in samples]
     replies = answers(engine, prompts, rule.max_tokens)
-    outcomes = [outcome(sample, reply.text) for sample, reply in zip(samples, replies, strict=True)]
+    outcomes = [outcome(sample, reply) for sample, reply in zip(samples, replies, strict=True)]
     found = buckets(engine, samples, rule.speed_lengths, rule.max_tokens)
     known = [(text, reply.text) for text, reply in zip(prompts, replies, strict=True)]
     stressed = stress(engine, known, rule.stability_runs, rule.max_tokens)
@@ -71,8 +76,8 @@ def report(artefact: Path, data: Path, rule: MeasureRule) -> DeviceReport:
         buckets=found,
         stress=stressed,
         stable=stressed.changed_answers == 0,
-        thinking=sum("think" in reply.text for reply in replies),
-        unended=sum(reply.output_tokens >= rule.max_tokens for reply in replies),
+        thinking=sum(thinks(reply.text) for reply in replies),
+        unended=sum(not reply.ended for reply in replies),
         prefix=prefix_reuse.compare(artefact, prompts[: rule.stability_runs], rule),
     )
 
@@ -110,16 +115,21 @@ def indicators(
     return {indicator.name: values.get(indicator.name) for indicator in INDICATORS}
 
 
-def outcome(sample: TrainingSample, text: str) -> Outcome:
-    """Was this answer right? A fault says nothing and is never right."""
-    said = answer.parse(text)
+def outcome(sample: TrainingSample, reply: Reply) -> Outcome:
+    """Was this answer right? A fault says nothing and is never right; one that did not end is a fault."""
+    said = answer.parse(reply.text)
     return Outcome(
         sample_id=sample.id,
         intent=sample.intent,
-        said=said.intent if isinstance(said, answer.Answer) else "",
+        said=said.intent if reply.ended and isinstance(said, answer.Answer) else "",
         weak=sample.slice == "weak",
-        exact=text + "<|im_end|>" == dataset.answer_text(sample),
+        exact=reply.ended and reply.text + "<|im_end|>" == dataset.answer_text(sample),
     )
+
+
+def thinks(text: str) -> bool:
+    """Does this answer hold the markup of thinking (fault M08)?"""
+    return _THINKING.search(text) is not None
 
 
 def divergence(engine: Engine, samples: Sequence[TrainingSample], reference: Path) -> float:

@@ -45,7 +45,8 @@ CONFIGURATION = {
 class Reply(msgspec.Struct, frozen=True):
     """What the model said, without its end mark. `ttft_ms` is the prefill, `total_ms` all of it as the caller waits.
 
-    `prompt_tokens` counts all of the prompt, also what the engine had read before.
+    `prompt_tokens` counts all of the prompt, also what the engine had read before; `output_tokens` the end mark, too.
+    `ended` tells that the model said its end mark within the limit; what was cut is no answer (fault M09).
     """
 
     text: str
@@ -53,6 +54,7 @@ class Reply(msgspec.Struct, frozen=True):
     output_tokens: int
     ttft_ms: float
     total_ms: float
+    ended: bool
 
 
 def engine_version() -> str:
@@ -105,9 +107,10 @@ class Engine:
             read_again_ms = self._keep_opening() if self._begins(ids) else 0.0
             output = self._generate(ids, max_tokens)
             total_ms = (time.perf_counter() - started) * 1000
+            ended = bool(self._model._c_obj.stoped())
             said = b"".join(self._piece(token) for token in output)
             ttft_ms = read_again_ms + self._prefill_ms()
-        return Reply(said.decode("utf-8", "replace"), len(ids), len(output), ttft_ms, total_ms)
+        return Reply(said.decode("utf-8", "replace"), len(ids), len(output), ttft_ms, total_ms, ended)
 
     def tokens(self, text: str) -> list[int]:
         """Which tokens does the engine's own tokenizer make of `text`?"""

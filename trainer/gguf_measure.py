@@ -22,6 +22,7 @@ from intentloop.gate import Outcome
 from intentloop.release import Interval
 from intentloop.training_set import TrainingSample
 from trainer import dataset, device_run
+from trainer.engine import Reply
 from trainer.rule import MeasureRule
 
 CONTEXT_TOKENS = 2048  # no prompt with its answer is longer (cutoff_len); all that Qwen3 can hold would take gigabytes
@@ -54,9 +55,9 @@ def report(file: Path, samples: Sequence[TrainingSample], rule: MeasureRule, wor
             ids = engine.tokenize(dataset.prompt_text(sample).encode(), add_bos=False, special=True)
             if words is not None:
                 check_tokens(ids, words, sample)
-            text, first_ms = answer(engine, ids, rule.max_tokens)
-            outcomes.append(device_run.outcome(sample, text))
-            ttft_ms.append(first_ms)
+            reply = answer(engine, ids, rule.max_tokens)
+            outcomes.append(device_run.outcome(sample, reply))
+            ttft_ms.append(reply.ttft_ms)
     return summary(outcomes, ttft_ms, file)
 
 
@@ -88,18 +89,21 @@ def check_tokens(ids: Sequence[int], words: Any, sample: TrainingSample) -> None
         )
 
 
-def answer(engine: Any, ids: Sequence[int], max_tokens: int) -> tuple[str, float]:
-    """What does the model say, without its end mark, and after how many milliseconds does it begin?"""
+def answer(engine: Any, ids: Sequence[int], max_tokens: int) -> Reply:
+    """What does the model say? Greedy; stops at the end mark or after `max_tokens`, of which the mark is one."""
     started = time.perf_counter()
-    first_ms = 0.0
-    said: list[int] = []
+    first_ms, ended = 0.0, False
+    output: list[int] = []
     engine.reset()
     for token in engine.generate(list(ids), temp=0.0, repeat_penalty=1.0):
         first_ms = first_ms or (time.perf_counter() - started) * 1000
-        if token == engine.token_eos() or len(said) == max_tokens:
+        output.append(token)
+        ended = token == engine.token_eos()
+        if ended or len(output) == max_tokens:
             break
-        said.append(token)
-    return engine.detokenize(said).decode("utf-8", "replace"), first_ms
+    total_ms = (time.perf_counter() - started) * 1000
+    text = engine.detokenize(output[:-1] if ended else output).decode("utf-8", "replace")
+    return Reply(text, len(ids), len(output), first_ms, total_ms, ended)
 
 
 def summary(outcomes: Sequence[Outcome], ttft_ms: Sequence[float], file: Path) -> GgufReport:

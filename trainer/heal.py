@@ -2,7 +2,7 @@
 
 With `healing: both` each number of layers is healed both ways, and the better one on the dev set in the device engine
 is kept. Numbers of layers that are hopeless after healing leave here, before calibration and export are spent on them.
-A healed model survives a kill of this step: it lies in `healed/` until all are done.
+A healed model survives a kill of this step: it lies in `unfinished/` until the step's manifest is there.
 
 Source: seeds/000: three epochs, since five fit the noise of the cut; distillation with α = 0.9, T = 1.
 """
@@ -17,9 +17,9 @@ import msgspec
 
 from trainer import check, prune, step
 
+NAME = "heal"
 NEEDS = ("freeze", "merge", "prune")
 CHECKED_PROMPTS = 10
-HEALED = "healed"
 RECORD = "healed.json"
 
 
@@ -64,10 +64,7 @@ def heal(run: step.Run, directory: Path) -> step.Findings:
         return step.Findings({}, ())
     found = keep_better(run, tried)
     for variant in found.kept:
-        shutil.copytree(
-            run.directory / HEALED / variant.name, directory / f"drop{variant.count}", copy_function=os.link
-        )
-    shutil.rmtree(run.directory / HEALED)
+        shutil.copytree(healed(run, variant), directory / f"drop{variant.count}", copy_function=os.link)
     metrics: step.Metrics = {
         "kept": [variant.count for variant in found.kept],
         "healing": {f"drop{variant.count}": variant.method for variant in found.kept},
@@ -90,6 +87,11 @@ def variants(counts: Sequence[int], healing: str) -> list[Variant]:
     return [Variant(count, method) for count in counts for method in (methods if count else ("none",))]
 
 
+def healed(run: step.Run, variant: Variant) -> Path:
+    """Where does a healed model lie until the step is done?"""
+    return step.unfinished(run, NAME) / variant.name
+
+
 def heal_all(run: step.Run, tried: Sequence[Variant]) -> dict[str, Record]:
     """Heal every variant that was not healed before from the same inputs."""
     from trainer import checkpoint, dataset
@@ -101,7 +103,7 @@ def heal_all(run: step.Run, tried: Sequence[Variant]) -> dict[str, Record]:
     inputs = step.input_hashes(run, NEEDS)
     records = {}
     for variant in tried:
-        directory = run.directory / HEALED / variant.name
+        directory = healed(run, variant)
         record = _read(directory / RECORD)
         if record is None or record.inputs != inputs:
             if step.leads():
@@ -116,7 +118,7 @@ def heal_all(run: step.Run, tried: Sequence[Variant]) -> dict[str, Record]:
 def _heal(run: step.Run, variant: Variant, data: Any, prompts: list[str]) -> step.Metrics:
     from trainer import checkpoint, loss, tune
 
-    source, directory = run.step("prune") / f"drop{variant.count}", run.directory / HEALED / variant.name
+    source, directory = run.step("prune") / f"drop{variant.count}", healed(run, variant)
     model = checkpoint.load(source)
     metrics: step.Metrics = {}
     if variant.method != "none":
@@ -151,7 +153,7 @@ def keep_better(run: step.Run, tried: Sequence[Variant]) -> Winners:
     from trainer import search_probe, search_race
 
     rule = run.rule
-    probes = {variant.name: search_probe.plain(run, run.directory / HEALED / variant.name) for variant in tried}
+    probes = {variant.name: search_probe.plain(run, healed(run, variant)) for variant in tried}
     slack, total = rule.measure.choice_margin + rule.search.probe_slack, next(iter(probes.values())).samples
 
     def behind(right: Mapping[str, Sequence[bool]]) -> dict[str, str]:
@@ -190,4 +192,4 @@ def _read(path: Path) -> Record | None:
 
 
 if __name__ == "__main__":
-    step.main("heal", NEEDS, heal)
+    step.main(NAME, NEEDS, heal)

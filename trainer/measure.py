@@ -56,10 +56,12 @@ def promises(chosen: Score, scores: Sequence[Score], dev_samples: int) -> tuple[
 def score_all(
     candidates: Sequence[Candidate], scorer: Callable[[Sequence[Candidate]], list[Score]], limits: gate.GateRule
 ) -> list[Score]:
-    """Score every candidate; fallbacks only when no other keeps the limits."""
-    scores = scorer([candidate for candidate in candidates if not candidate.fallback])
-    if not any(keeps_limits(found, limits) for found in scores if not found.left):
-        scores += scorer([candidate for candidate in candidates if candidate.fallback])
+    """Score every candidate; fallbacks, where there are any, only when no other keeps the limits."""
+    usual = [candidate for candidate in candidates if not candidate.fallback]
+    fallbacks = [candidate for candidate in candidates if candidate.fallback]
+    scores = scorer(usual) if usual else []
+    if fallbacks and not any(keeps_limits(found, limits) for found in scores if not found.left):
+        scores += scorer(fallbacks)
     return scores
 
 

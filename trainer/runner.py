@@ -33,7 +33,7 @@ from intentloop.ids import content_digest
 from intentloop.release import Manifest
 from intentloop.retrain import RunVerdict
 from trainer import dataset, forget, publish, rule, run, step
-from trainer.adapter_release import policy
+from trainer.adapter_release import judge, policy
 from trainer.settings import TrainerSection
 
 log = logging.getLogger("trainer")
@@ -108,7 +108,7 @@ async def conclude(doors: Doors, section: TrainerSection, request: RetrainReques
     _record_verdict(section, current.directory.name, ended)
     ids = [sample.id for sample in dataset.read(current.directory / "inputs" / "training.jsonl")]
     await doors.store.record_verdict(request.id, verdict_of(ended), ids)
-    policy.note(section.work.resolve(), current.spec, ended.manifest)
+    policy.note(section.work.resolve(), current.spec, judge.refused_on_golden(current))
     if ended.release is not None and ended.manifest is not None:
         await let_out(doors, ended.manifest, ended.release)
         await doors.store.mark_used(ids, ended.manifest.version)

@@ -1,8 +1,9 @@
 """Search: which layers, healing, quantiser, block and head are best on a phone? A run that stops before the gate.
 
 `python -m trainer.search DIRECTORY [--like RUN] [--rule FILE]`. Data and base are those of another run, or without one
-made-up shoppers and the tiny model. The same call again goes on where it was killed. The golden set stays untouched:
-`python -m trainer.run DIRECTORY` goes on with the gate and lets the chosen candidate out.
+made-up shoppers and the tiny model; whatever that run made, a search is for full releases. The same call again goes on
+where it was killed. The golden set stays untouched: `python -m trainer.run DIRECTORY` goes on with the gate and lets
+the chosen candidate out.
 """
 
 import argparse
@@ -54,7 +55,8 @@ def prepare(directory: Path, like: Path | None, rules: Path) -> step.Run:
         spec = step.RunSpec(number=2, base=str(HERE / "tiny_qwen3"), base_name="tiny-qwen3", reason="search")
     else:
         shutil.copytree(like / "inputs", inputs, dirs_exist_ok=True)
-        spec = msgspec.structs.replace(step.Run(like).spec, reason=f"search with the data of {like.name}")
+        reason = f"search with the data of {like.name}"
+        spec = msgspec.structs.replace(step.Run(like).spec, reason=reason, kind="full", base_release="")
     return step.start(directory, spec, rule.read(rules))
 
 

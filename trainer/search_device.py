@@ -33,7 +33,7 @@ class Contestant:
         self._reference = reference
         self._rule = rule
         self._ledger = ledger
-        rules = msgspec.json.encode((rule.measure, rule.search.latency_runs, engine_version()))
+        rules = msgspec.json.encode((rule.measure, rule.search.latency_runs, engine_version(), device_run.JUDGEMENT))
         self._key = key(artefact, (data, *([reference] if reference else [])), rules)
 
     @property
@@ -80,7 +80,7 @@ class Contestant:
 
     def _answer(self, engine: Engine, sample: TrainingSample) -> Answered:
         reply = engine.answer(dataset.prompt_text(sample), self._rule.measure.max_tokens)
-        outcome = device_run.outcome(sample, reply.text)
+        outcome = device_run.outcome(sample, reply)
         return Answered(outcome, reply.prompt_tokens, reply.output_tokens, reply.ttft_ms, reply.total_ms)
 
     def _keep(self, entry: Entry) -> Entry:

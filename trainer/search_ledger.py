@@ -1,7 +1,8 @@
 """Was this artefact measured before? What is known of it lies beside the run's steps, so no killed search asks twice.
 
 An entry is named by all that its values depend on: the artefact's bytes, the dev samples, the reference scores, the
-engine's version and the rule. So it can be read whenever it is found, and a half-measured candidate goes on.
+engine's version, the rule and how answers are judged. So it can be read whenever it is found, and a half-measured
+candidate goes on.
 """
 
 import hashlib

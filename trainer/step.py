@@ -2,7 +2,8 @@
 
 A step is one function that reads earlier steps' directories and writes its own; it runs as a process of its own,
 `python -m trainer.<step> RUN_DIRECTORY`. Its `manifest.json` is written last: where it exists and names the inputs that
-are there now, the directory is complete; any other directory is half-written and thrown away.
+are there now, the directory is complete; any other directory is half-written and thrown away. What a step can take up
+again after a kill lies in `unfinished/` until then.
 """
 
 import ctypes
@@ -30,7 +31,8 @@ from trainer.rule import LineRule
 Metrics = dict[str, Any]  # plain JSON values
 
 MANIFEST = "manifest.json"
-PACKAGES = ("torch", "transformers", "peft", "accelerate", "autoawq", "llmexport", "mnn", "numpy")
+UNFINISHED = "unfinished"
+PACKAGES = ("torch", "transformers", "peft", "accelerate", "autoawq", "llmcompressor", "llmexport", "mnn", "numpy")
 
 _TERM_ON_PARENT_DEATH = 1  # PR_SET_PDEATHSIG of prctl(2)
 
@@ -147,6 +149,11 @@ def input_hashes(run: Run, needs: tuple[str, ...]) -> dict[str, str]:
     return {name: sha256(path) for name, path in paths.items()}
 
 
+def unfinished(run: Run, name: str) -> Path:
+    """Where does a step keep what it can take up again after a kill? Gone once its manifest is there, and no sooner."""
+    return run.directory / UNFINISHED / name
+
+
 def perform(run: Run, name: str, needs: tuple[str, ...], work: Work) -> Path:
     """Do one step: throw away what is half-written, work, and write the manifest last if what must hold does.
 
@@ -168,6 +175,9 @@ def _perform(run: Run, name: str, needs: tuple[str, ...], work: Work) -> Path:
     directory = run.step(name)
     inputs = input_hashes(run, needs)
     shutil.rmtree(directory, ignore_errors=True)
+    for path in (run.directory / UNFINISHED).glob("*"):
+        if path.name != name:  # the kill of an earlier step came just after its manifest
+            shutil.rmtree(path)
     directory.mkdir(parents=True)
     log.info("%s: started", name)
     started = time.monotonic()
@@ -185,6 +195,7 @@ def _perform(run: Run, name: str, needs: tuple[str, ...], work: Work) -> Path:
         checks=checks,
     )
     write_atomically(directory / MANIFEST, msgspec.json.format(msgspec.json.encode(manifest)))
+    shutil.rmtree(run.directory / UNFINISHED, ignore_errors=True)
     log.info("%s: done in %.1f s", name, manifest.seconds)
     return directory
 

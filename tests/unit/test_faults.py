@@ -35,6 +35,7 @@ WHATEVER_REDIS_DOES = (
 PIECES = "tests/integration/trainer/test_pieces.py"
 LINE = "tests/integration/trainer/test_line.py"
 PLANS = "tests/unit/trainer/test_plans.py"
+OUTCOME = "tests/unit/trainer/test_outcome.py"
 
 TESTS: dict[str, tuple[str, ...]] = {
     "L01": (f"{ANSWER}::test_l01_a_fenced_reply_reads_like_the_bare_one",),
@@ -194,14 +195,17 @@ TESTS: dict[str, tuple[str, ...]] = {
     "M08": (
         f"{LINE}::test_prompts_of_calibration_and_device_are_the_template_of_the_base",
         f"{LINE}::test_no_answer_thinks_and_answers_end",
+        f"{OUTCOME}::test_only_the_markup_of_thinking_is_thinking",
         f"{PIECES}::test_another_chat_template_is_refused",
     ),
     "M09": (
         f"{PIECES}::test_the_end_mark_stays_supervised_when_padding_is_the_same_token",
         f"{LINE}::test_no_answer_thinks_and_answers_end",
+        f"{OUTCOME}::test_an_answer_that_did_not_end_is_a_fault_however_right_it_looks",
     ),
     "M11": (
         f"{LINE}::test_every_calibration_token_was_used",
+        f"{PIECES}::test_a_calibration_sample_that_autoawq_passes_over_is_not_counted_as_used",
         f"{PIECES}::test_awq_scales_keep_what_the_model_says_in_whatever_order_samples_come",
     ),
     "M12": (

@@ -33,6 +33,14 @@ def refuse(choice: measure.Choice) -> gate.Reject:
     return gate.Reject(tuple(f"on dev, golden untouched: {reason}" for reason in reasons), choice.rehearsal.evidence)
 
 
+def refused_on_golden(run: step.Run) -> tuple[str, ...]:
+    """Why did golden samples refuse this run's adapter? Empty if they did not, left it open, or were not asked."""
+    if run.spec.kind != "adapter" or run.metrics(NAME)["judged_on"] != "golden":
+        return ()
+    decision = full_judge.read_decision(run, NAME)
+    return decision.reasons if isinstance(decision, gate.Reject) else ()
+
+
 def falls_back(run: step.Run) -> bool:
     """Does this run go on as a full one? In `auto`, when no adapter had a chance and golden is untouched."""
     return run.rule.adapter.release_kind == "auto" and run.metrics(NAME)["judged_on"] == "dev"

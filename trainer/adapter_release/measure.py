@@ -80,7 +80,7 @@ def answers(run: step.Run, directory: Path, version: str) -> gate.Contender:
     replies = [engine.answer(dataset.prompt_text(sample), rule.max_tokens) for sample in samples]
     return gate.Contender(
         version=version,
-        outcomes=tuple(device_run.outcome(s, reply.text) for s, reply in zip(samples, replies, strict=True)),
+        outcomes=tuple(device_run.outcome(s, reply) for s, reply in zip(samples, replies, strict=True)),
         artefact_bytes=device_run.artefact_bytes(directory),
         ttft_p95_ms=float(np.percentile([reply.ttft_ms for reply in replies], 95)),
     )

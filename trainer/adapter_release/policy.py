@@ -4,12 +4,14 @@
 full release
 - when the base was not made from this base model, prompt and engine,
 - when `max_in_row` adapters stand on one base,
-- when the gate refused the last adapter on this base (golden samples are not asked twice for one base),
+- when golden samples refused an adapter on this base (where they left it open, or dev refused it and they were not
+  asked, the next run may try again),
 - and within the run, when the dev set shows that no adapter can reach the gate (`judge.py`): golden is then untouched.
 """
 
 import os
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -17,22 +19,21 @@ import msgspec
 from intentloop import prompt
 from intentloop.adapters.registry import Registry
 from intentloop.release import Kind, Manifest, check_base
-from trainer import publish
+from trainer import publish, step
 from trainer.engine import engine_version
 from trainer.rule import AdapterRule
-from trainer.step import RunSpec
 
 
 class Released(msgspec.Struct, frozen=True, kw_only=True):
     """What phones have: the current release, the full one under it, and how many adapters stand on that.
 
-    `refused` says that the gate refused an adapter on this base; `misfit` why the base cannot carry one, if it cannot.
+    `refused` says why the gate refused an adapter on this base, `misfit` why the base cannot carry one; else empty.
     """
 
     current: Manifest
     base: Manifest
     adapters: int
-    refused: bool
+    refused: str
     misfit: str
 
 
@@ -57,7 +58,7 @@ def choose(rule: AdapterRule, released: Released | None) -> tuple[Kind, str]:
     if rule.release_kind == "adapter":
         return "adapter", "adapters are asked for"
     if released.refused:
-        return "full", f"the gate refused an adapter on {released.base.version}"
+        return "full", f"the gate refused an adapter on {released.base.version}: {released.refused}"
     if released.adapters >= rule.max_in_row:
         return "full", f"{released.adapters} adapters stand on {released.base.version}, at most {rule.max_in_row} do"
     return "adapter", f"{released.base.version} carries {released.adapters} adapters, at most {rule.max_in_row}"
@@ -83,7 +84,7 @@ async def survey(registry: Registry, source: Path, rule: AdapterRule, directory:
         current=current,
         base=base,
         adapters=sum(each.base is not None and each.base.version == base.version for each in every),
-        refused=refusal(directory.parent, base.version).exists(),
+        refused=refused(directory.parent, base.version),
         misfit=misfit(base, source),
     )
     home = (await registry.directory(base.version)).resolve()
@@ -121,17 +122,22 @@ def assemble(base: Path, adapter: Path, directory: Path) -> Path:
     return directory.resolve()
 
 
-def note(work: Path, spec: RunSpec, released: Manifest | None) -> None:
-    """Remember that an adapter was refused on its base, so that the next run in `auto` is a full one."""
-    if spec.kind == "adapter" and released is None:
-        path = refusal(work, publish.read_manifest(Path(spec.base_release)).version)
+def note(work: Path, spec: step.RunSpec, reasons: Sequence[str]) -> None:
+    """Remember why golden samples refused a run's adapter, if there are reasons: in `auto` the next run is full."""
+    if reasons:
+        path = _refusal(work, publish.read_manifest(Path(spec.base_release)).version)
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(f"{spec.reason}\n", encoding="utf-8")
+        step.write_atomically(path, "; ".join(reasons).encode())
 
 
-def refusal(work: Path, base_version: str) -> Path:
-    """Where stands that the gate refused an adapter on this base?"""
-    return work / "verdicts" / f"refused-adapter-on-{base_version}"
+def refused(work: Path, base_version: str) -> str:
+    """Why did the gate refuse an adapter on this base? Empty if it did not."""
+    path = _refusal(work, base_version)
+    return path.read_text(encoding="utf-8") if path.is_file() else ""
+
+
+def _refusal(work: Path, base_version: str) -> Path:
+    return work / "verdicts" / f"gate-refused-adapter-on-{base_version}"
 
 
 def _link(source: Path, target: Path) -> None:

@@ -4,6 +4,7 @@ import json
 import shutil
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from intentloop import prompt
 from intentloop.errors import ContractError
 from trainer import checkpoint, dataset, tiny_corpus
+from trainer import engine as device_engine
 from trainer.engine import REUSE, Engine
 
 from .conftest import BASE
@@ -99,7 +101,18 @@ def test_threads_take_turns(engine: Engine) -> None:
 
 
 def test_long_answers_are_cut_at_the_limit(engine: Engine) -> None:
-    assert engine.answer(PROMPTS[0], max_tokens=1).output_tokens == 1
+    cut = engine.answer(PROMPTS[0], max_tokens=1)
+    assert (cut.output_tokens, cut.ended) == (1, False)
+
+
+def test_an_answer_has_ended_also_when_its_end_mark_is_the_last_token_allowed(engine: Engine, reusing: Engine) -> None:
+    for asked in (engine, reusing):
+        for text in PROMPTS[:4]:
+            whole = asked.answer(text)
+            assert (whole.ended, whole.output_tokens) == (True, len(asked.tokens(whole.text + prompt.END)))
+            just, cut = (asked.answer(text, whole.output_tokens - less) for less in (0, 1))
+            assert (just.text, just.output_tokens, just.ended) == (whole.text, whole.output_tokens, True)
+            assert (cut.text, cut.ended) == (whole.text, False)  # only the mark is missing
 
 
 @pytest.mark.parametrize("title", ["帐篷|新款;①é 🏕️", "a b\tc", "Ⅷ ＜think＞ ※", "護髮素 \ufffd 1234", "..,,!!"])
@@ -153,10 +166,22 @@ def test_forced_scores_agree_with_the_greedy_answer(engine: Engine) -> None:
     assert scores.argmax(axis=-1).tolist() == engine.tokens(said + prompt.END)
 
 
-def test_speed_is_measured_for_a_length(engine: Engine) -> None:
-    prefill, decode = engine.speed(engine.tokens(PROMPTS[0]), 5)
-    assert prefill > 0
-    assert decode >= 0
+def test_speed_is_that_of_a_length_and_of_the_tokens_after_the_first(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[int, int]] = []
+
+    def generate(ids: list[int], count: int) -> list[int]:
+        asked.append((len(ids), count))
+        return [7] * min(count, 5)
+
+    clock = iter([10.0, 10.5, 20.0, 22.5])  # half a second for one token, two and a half for five
+    monkeypatch.setattr(engine, "_generate", generate)
+    monkeypatch.setattr(device_engine, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
+    assert engine.speed([7] * 100, 8) == (200, 2)  # 100 in half a second, and 4 more in two
+    assert asked == [(100, 1), (100, 8)]
+    monkeypatch.undo()
+    assert all(rate > 0 for rate in engine.speed(engine.tokens(PROMPTS[0]), 2))
 
 
 def test_a_directory_without_a_model_is_refused(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from safetensors.torch import load_file
 from intentloop.errors import ConfigurationError, ContractError
 from tests.integration.trainer.conftest import BASE
 from trainer import checkpoint, dataset, device_run, gguf_export, gguf_measure, rule, tiny_corpus
+from trainer.engine import Reply
 
 torch.set_num_threads(1)
 
@@ -130,7 +131,8 @@ def test_llama_cpp_says_what_the_checkpoint_says(files: dict[int, Path]) -> None
     for sample in SAMPLES:
         read = words(dataset.prompt_text(sample), return_tensors="pt", add_special_tokens=False)
         said = model.generate(**read, max_new_tokens=40, do_sample=False)[0, read["input_ids"].shape[1] :]
-        outcomes.append(device_run.outcome(sample, words.decode(said, skip_special_tokens=True)))
+        text, ended = words.decode(said, skip_special_tokens=True), bool(said[-1] == words.eos_token_id)
+        outcomes.append(device_run.outcome(sample, Reply(text, 0, len(said), 0.0, 0.0, ended)))
     found = gguf_measure.report(files[16], SAMPLES, rule.MeasureRule(), words)
     assert found.exact_match.value == sum(outcome.exact for outcome in outcomes) / len(outcomes)
     assert found.accuracy_all.value == sum(outcome.right for outcome in outcomes) / len(outcomes)

@@ -123,7 +123,7 @@ def wide(killed_run: KilledRun, tmp_path_factory: pytest.TempPathFactory) -> ste
 
 @pytest.fixture(scope="module")
 def healed(wide: step.Run) -> Iterator[tuple[step.Run, list[str]]]:
-    """The search healed, having been killed after the first variant; and what was trained after that."""
+    """The search healed, killed after the first variant and before the manifest; and what was trained after that."""
     tried = heal.variants(prune.kept(wide), "both")
     heal.heal_all(wide, tried[:1])
     trained: list[str] = []
@@ -133,8 +133,19 @@ def healed(wide: step.Run) -> Iterator[tuple[step.Run, list[str]]]:
         trained.append(variant.name)
         return usual(run, variant, data, prompts)
 
+    hashes = step.file_hashes
+
+    def die(directory: Path) -> dict[str, str]:
+        if directory == wide.step("heal"):
+            raise KeyboardInterrupt
+        return hashes(directory)
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(heal, "_heal", note)
+        patch.setattr(step, "file_hashes", die)
+        with pytest.raises(KeyboardInterrupt):
+            step.perform(wide, "heal", heal.NEEDS, heal.heal)
+        patch.setattr(step, "file_hashes", hashes)
         step.perform(wide, "heal", heal.NEEDS, heal.heal)
         yield wide, trained
 
@@ -162,5 +173,5 @@ def test_the_better_way_of_healing_goes_on_and_every_other_has_its_reason(healed
     assert metrics["probe_accuracy"][name] == max(metrics["probe_accuracy"].values())
     checkpoint.load(run.step("heal") / "drop1")  # refuses what is incomplete
     assert set(metrics["variants"]) == names
-    assert not (run.directory / heal.HEALED).exists()
+    assert not (run.directory / step.UNFINISHED).exists()
     assert not (run.directory / search_probe.PROBES).exists()

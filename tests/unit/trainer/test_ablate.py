@@ -17,7 +17,7 @@ class Browser:
 
     def answer(self, rendered_prompt: str, max_tokens: int) -> Reply:
         priced = "¥" in rendered_prompt
-        return Reply("闲逛" if priced else "?", len(rendered_prompt), 1, 1.0, 2.0)
+        return Reply("闲逛" if priced else "?", len(rendered_prompt), 1, 1.0, 2.0, ended=True)
 
 
 def test_every_part_leaves_its_own_bytes_out_and_nothing_else() -> None:

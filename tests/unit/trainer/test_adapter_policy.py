@@ -42,7 +42,7 @@ def manifest(version: str, kind: Any = "full", on: Manifest | None = None, **cha
     )
 
 
-def released(adapters: int = 0, refused: bool = False, misfit: str = "") -> policy.Released:
+def released(adapters: int = 0, refused: str = "", misfit: str = "") -> policy.Released:
     full = manifest("v1")
     return policy.Released(current=full, base=full, adapters=adapters, refused=refused, misfit=misfit)
 
@@ -53,10 +53,10 @@ def released(adapters: int = 0, refused: bool = False, misfit: str = "") -> poli
         ("full", released(), "full", "asked for"),
         ("adapter", None, "full", "nothing is released"),
         ("adapter", released(misfit="another prompt"), "full", "another prompt"),
-        ("adapter", released(adapters=99, refused=True), "adapter", "asked for"),
+        ("adapter", released(adapters=99, refused="x"), "adapter", "asked for"),
         ("auto", released(adapters=5), "adapter", "carries 5"),
         ("auto", released(adapters=6), "full", "6 adapters stand on v1, at most 6"),
-        ("auto", released(refused=True), "full", "the gate refused an adapter on v1"),
+        ("auto", released(refused="faults 0.2"), "full", "the gate refused an adapter on v1: faults 0.2"),
         ("auto", released(misfit="another engine"), "full", "another engine"),
     ],
 )
@@ -124,20 +124,6 @@ def test_as_many_adapters_as_the_rule_allows_are_followed_by_a_full_release(tmp_
     assert (Path(ground.incumbent) / "lora.mnn").read_text() == "v3"
 
 
-def test_a_refused_adapter_is_remembered_for_its_base_and_for_no_other(tmp_path: Path) -> None:
-    full = manifest("v1")
-    runs = tmp_path / "runs"
-    spec = step.RunSpec(number=2, base="", base_name="", kind="adapter", base_release=str(tmp_path / "v1"))
-    (tmp_path / "v1").mkdir()
-    (tmp_path / "v1" / "manifest.json").write_bytes(msgspec.json.encode(full))
-    policy.note(runs, spec, manifest("v2", "adapter", full))
-    assert not policy.refusal(runs, "v1").exists()
-    policy.note(runs, spec, None)
-    assert policy.refusal(runs, "v1").exists()
-    assert survey(tmp_path, AUTO, full).kind == "full"
-    assert not policy.refusal(runs, "v9").exists()
-
-
 def test_a_base_of_another_model_prompt_or_engine_carries_no_adapter(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     fitting = manifest("v1", lineage={"base": publish.base_sha256(tmp_path)})
@@ -190,26 +176,32 @@ def test_a_gain_that_dev_cannot_rule_out_still_goes_to_the_gate() -> None:
     assert not measure.reaches(Reject((), told(0.01, 0.05)))
 
 
-def line_at_its_gate(directory: Path, kind: Any, judged_on: str, decision: gate.Decision) -> step.Run:
+def line_at_its_gate(
+    directory: Path, kind: Any, judged_on: str, decision: gate.Decision, base_release: str = "x"
+) -> step.Run:
     """A run whose adapter steps up to the gate are done; their directories hold only what `run` looks at."""
     (directory / "inputs").mkdir(parents=True)
     for name in ("training", "golden"):
         (directory / "inputs" / f"{name}.jsonl").touch()
     rule = LineRule(adapter=AdapterRule(release_kind=kind))
-    spec = step.RunSpec(number=2, base="", base_name="", kind="adapter", base_release="x")
+    spec = step.RunSpec(number=2, base="", base_name="", kind="adapter", base_release=base_release)
     made = step.start(directory, spec, rule)
-    for name in list(run.ADAPTER_STEPS)[:-1]:
-
-        def work(run: step.Run, target: Path, name: str = name) -> step.Metrics:
-            (target / full_judge.DECISION).write_bytes(msgspec.json.encode(decision))
-            return {"judged_on": judged_on}
-
-        step.perform(made, name, run.needs(name), work)
+    do(made, list(run.ADAPTER_STEPS)[:-1], judged_on, decision)
     return made
+
+
+def do(made: step.Run, names: list[str], judged_on: str, decision: gate.Decision) -> None:
+    def work(run: step.Run, target: Path) -> step.Metrics:
+        (target / full_judge.DECISION).write_bytes(msgspec.json.encode(decision))
+        return {"judged_on": judged_on}
+
+    for name in names:
+        step.perform(made, name, run.needs(name), work)
 
 
 REFUSED = Reject(("no",), Evidence(accuracy=gate.wilson(1, 2), faults=gate.wilson(0, 2)))
 ALLOWED = Release(("yes",), Evidence(accuracy=gate.wilson(1, 2), faults=gate.wilson(0, 2)))
+OPEN = Inconclusive(("perhaps",), Evidence(accuracy=gate.wilson(1, 2), faults=gate.wilson(0, 2)))
 
 
 @pytest.mark.parametrize(
@@ -228,6 +220,40 @@ def test_a_run_falls_back_to_the_full_line_only_while_golden_is_untouched(
     assert run.next_step(made) == comes_next
     if comes_next is None:
         assert run.result(made) == run.Result(REFUSED, None, None)
+
+
+@pytest.mark.parametrize(
+    ("kind", "judged_on", "decision", "refused"),
+    [
+        ("auto", "golden", REFUSED, "no"),
+        ("adapter", "golden", REFUSED, "no"),  # counts once `auto` is asked for
+        ("auto", "golden", OPEN, ""),
+        ("auto", "golden", ALLOWED, ""),
+        ("auto", "dev", REFUSED, ""),  # the full release that was tried instead is refused, too
+        ("adapter", "dev", REFUSED, ""),
+    ],
+)
+def test_only_an_adapter_that_golden_samples_refused_bars_others_from_its_base(
+    tmp_path: Path, kind: str, judged_on: str, decision: gate.Decision, refused: str
+) -> None:
+    full, runs = manifest("v1"), tmp_path / "runs"
+    (tmp_path / "v1").mkdir()
+    (tmp_path / "v1" / "manifest.json").write_bytes(msgspec.json.encode(full))
+    made = line_at_its_gate(tmp_path / "run", kind, judged_on, decision, str(tmp_path / "v1"))
+    if judge.falls_back(made):
+        do(made, list(run.STEPS)[:-1], judged_on, REFUSED)
+        assert run.result(made).release is None
+    policy.note(runs, made.spec, judge.refused_on_golden(made))
+    assert (policy.refused(runs, "v1"), policy.refused(runs, "v9")) == (refused, "")
+    ground = survey(tmp_path, AUTO, full)
+    assert ground.kind == ("full" if refused else "adapter")
+    assert ("the gate refused an adapter on v1: no" in ground.reason) is bool(refused)
+
+
+def test_a_full_run_that_is_refused_bars_no_adapter(tmp_path: Path) -> None:
+    made = step.start(tmp_path / "run", step.RunSpec(number=2, base="", base_name=""), LineRule())
+    policy.note(tmp_path, made.spec, judge.refused_on_golden(made))
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
 def test_only_the_steps_that_sign_are_given_the_private_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

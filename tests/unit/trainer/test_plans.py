@@ -3,6 +3,7 @@
 import hashlib
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -160,6 +161,27 @@ def test_a_fallback_is_measured_only_when_no_other_keeps_the_limits(accuracy: fl
         [usual.candidate, spare], lambda some: [known[each.name] for each in some], rule.LineRule().gate
     )
     assert [score.candidate.name for score in scores] == ["w4", "int8"][:asked]
+
+
+@pytest.mark.parametrize("quant", [rule.QuantRule(fallback_bit=0), rule.QuantRule(quant_bit=8)])
+def test_where_no_fallback_is_made_the_choice_is_among_those_that_break_the_limits(quant: rule.QuantRule) -> None:
+    rules = rule.LineRule(quant=quant)
+    scores = measure.score_all(quantise.plan((2,), 1, rules), all_faulty, rules.gate)
+    assert [score.candidate.name for score in scores] == ["drop1-rtn64", "drop1-hqq64", "drop1-awq64"]
+    assert measure.choose(scores, rules).faults == 1
+
+
+def test_where_nothing_but_fallbacks_is_made_they_are_measured() -> None:
+    rules = rule.LineRule(quant=rule.QuantRule(quantisers=()))
+    scores = measure.score_all(quantise.plan((2,), 1, rules), all_faulty, rules.gate)
+    assert [score.candidate.name for score in scores] == ["drop1-int8"]
+
+
+def all_faulty(candidates: Sequence[quantise.Candidate]) -> list[search_score.Score]:
+    """What `measure.contest` says of candidates that are all broken; like it, it can't race nobody."""
+    assert candidates
+    usual = msgspec.structs.replace(scored("w4", 0.0, 0.1), faults=1.0)
+    return [msgspec.structs.replace(usual, candidate=each) for each in candidates]
 
 
 def test_published_parameters_are_the_defaults() -> None:

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from intentloop.gate import Outcome
-from trainer import golden_guard, heal, measure, pareto, plot, quantise, rule, search_race, step
+from trainer import golden_guard, heal, measure, pareto, plot, quantise, rule, run, search, search_race, step
 from trainer.search_ledger import Answered, Entry, Ledger, key
 from trainer.search_score import Score
 
@@ -133,6 +133,23 @@ def test_who_breaks_a_limit_of_the_gate_is_chosen_only_when_all_do() -> None:
 def test_no_time_decides_a_choice() -> None:
     slow, fast = scored("slow", 0.9, 0.05, 300, 900.0), scored("fast", 0.9, 0.06, 300, 10.0)
     assert measure.choose([fast, slow], rule.LineRule()).candidate.name == "slow"
+
+
+def test_a_search_like_a_run_that_made_an_adapter_is_for_full_releases(tmp_path: Path) -> None:
+    (tmp_path / "like" / "inputs").mkdir(parents=True)
+    for name in ("training", "golden"):
+        (tmp_path / "like" / "inputs" / f"{name}.jsonl").touch()
+    spec = step.RunSpec(
+        number=7, base="b", base_name="tiny", incumbent="i", previous="v6", kind="adapter", base_release="v1"
+    )
+    like = step.start(tmp_path / "like", spec, rule.LineRule(adapter=rule.AdapterRule(release_kind="auto")))
+    made = search.prepare(tmp_path / "search", like.directory, search.HERE / "search.yaml")
+    reason = "search with the data of like"
+    assert made.spec == msgspec.structs.replace(spec, reason=reason, kind="full", base_release="")
+    assert like.spec == spec
+    for name in search.steps():
+        step.perform(made, name, run.needs(name), lambda one, into: {})
+    assert (run.next_step(made), run.gate_name(made)) == ("gate", "gate")  # not the steps of an adapter
 
 
 def answered(name: str) -> Answered:

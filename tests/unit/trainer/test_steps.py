@@ -1,11 +1,15 @@
 """How steps keep their promises: checks in the manifest, logs, kills at every step, one process at a time."""
 
+import importlib.metadata
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
@@ -62,6 +66,40 @@ def test_what_must_hold_is_recorded_with_value_and_limit(made: step.Run) -> None
     assert (manifest.metrics, manifest.checks) == ({"train": 30}, promises)
 
 
+LIBRARIES = {"rtn": "mnn", "hqq": "mnn", "awq": "autoawq", "llmcompressor": "llmcompressor"}
+
+
+def test_a_step_records_which_version_of_each_quantisers_library_there_is(
+    made: step.Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def version(package: str) -> str:
+        if package == "autoawq":
+            raise importlib.metadata.PackageNotFoundError(package)
+        return f"version of {package}"
+
+    monkeypatch.setattr(importlib.metadata, "version", version)
+    step.perform(made, "freeze", run.needs("freeze"), lambda one, into: {})
+    manifest = made.manifest("freeze")
+    assert manifest is not None
+    assert set(LIBRARIES) == set(get_args(rule.Quantiser))
+    recorded = {name: manifest.versions[name] for name in LIBRARIES.values()}
+    expected = {name: f"version of {name}" for name in LIBRARIES.values()}
+    assert recorded == {**expected, "autoawq": "absent"}
+
+
+def test_a_step_records_how_long_its_work_took(made: step.Run) -> None:
+    def work(one: step.Run, into: Path) -> step.Metrics:
+        time.sleep(0.05)
+        return {}
+
+    started = time.monotonic()
+    step.perform(made, "freeze", run.needs("freeze"), work)
+    passed = time.monotonic() - started
+    manifest = made.manifest("freeze")
+    assert manifest is not None
+    assert 0.05 <= manifest.seconds <= passed + 0.001  # rounded
+
+
 def test_a_broken_promise_stops_the_line_and_leaves_no_manifest(made: step.Run) -> None:
     broken = (check.at_least("train samples", 30, 20), check.at_most("users in two parts", 2, 0))
     with pytest.raises(ContractError, match="users in two parts is 2, must be at most 0"):
@@ -108,6 +146,49 @@ def test_a_run_killed_in_any_step_goes_on_at_that_step(made: step.Run, monkeypat
         assert not (made.step(name) / "half").exists()
     assert done == list(run.STEPS)
     assert run.next_step(made) is None
+
+
+def _resumable(one: step.Run, into: Path) -> step.Metrics:
+    """Work that costs much, unless it was done before a kill."""
+    kept = step.unfinished(one, into.name) / "weights"
+    resumed = kept.exists()
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    kept.touch()
+    return {"resumed": resumed}
+
+
+def _perform(made: step.Run, name: str) -> step.Metrics:
+    step.perform(made, name, run.needs(name), _resumable)
+    return made.metrics(name)
+
+
+def test_what_a_step_can_take_up_again_stays_until_its_manifest_is_there(
+    made: step.Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for function in ("file_hashes", "write_atomically"):  # the step's work is done, its manifest is not
+        with monkeypatch.context() as patch:
+            patch.setattr(step, function, _interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                _perform(made, "freeze")
+    assert _perform(made, "freeze") == {"resumed": True}
+    assert not (made.directory / step.UNFINISHED).exists()
+
+
+def test_what_a_kill_just_after_the_manifest_left_goes_with_the_next_step(
+    made: step.Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "rmtree", lambda *_, **__: None)
+        _perform(made, "freeze")
+    assert step.unfinished(made, "freeze").exists()
+    monkeypatch.setattr(step, "file_hashes", _interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        _perform(made, "adapt")
+    assert [path.name for path in (made.directory / step.UNFINISHED).iterdir()] == ["adapt"]
+
+
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
 
 
 def test_two_processes_on_one_step_take_turns_and_the_later_has_nothing_left_to_do(made: step.Run) -> None:
