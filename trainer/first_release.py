@@ -12,7 +12,7 @@ from pathlib import Path
 
 from intentloop import prompt
 from intentloop.release import Manifest, StepRecord
-from trainer import converter, judge, publish, quantise, rule, step
+from trainer import check, converter, export_checks, judge, publish, quantise, rule, step
 from trainer.engine import engine_version
 
 log = logging.getLogger("trainer")
@@ -26,7 +26,7 @@ def first_release(base: Path, directory: Path, golden: Path, rules: rule.LineRul
     Returns:
         The signed manifest; it lies in `directory/release` with the files it names.
     Raises:
-        ContractError: the base's template differs from ours, or the block does not fit it.
+        ContractError: the base's template differs from ours, the block does not fit it, or a promise is broken.
     """
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir(parents=True)
@@ -57,7 +57,9 @@ def first_release(base: Path, directory: Path, golden: Path, rules: rule.LineRul
         reason="first release: the base model, not trained",
         created_at_ms=created_at_ms,
     )
-    return publish.pack(artefact, directory / "release", manifest, report.prefix.is_safe if report else None)
+    done = publish.pack(artefact, directory / "release", manifest, report.prefix.is_safe if report else None)
+    check.require(publish.promises(directory / "release"), "the first release")
+    return done
 
 
 def _export(base: Path, artefact: Path, rules: rule.LineRule) -> Path:
@@ -67,7 +69,9 @@ def _export(base: Path, artefact: Path, rules: rule.LineRule) -> Path:
     block = rules.quant.quant_blocks[0]
     dataset.check_template(checkpoint.tokenizer(base))
     quantise.check_blocks(checkpoint.load(base), block)
-    converter.convert(base, artefact, "rtn", block, rules.quant)
+    with export_checks.watched() as events:
+        converter.convert(base, artefact, "rtn", block, rules.quant)
+    check.require(export_checks.checks("the base", artefact, base, events), "the first release")
     return artefact
 
 

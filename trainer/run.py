@@ -5,18 +5,20 @@ Each step is a process of its own and leaves a manifest; a run that was killed g
 does a prepared run by hand.
 """
 
+import fcntl
 import importlib
 import logging
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
 
 from intentloop import gate
-from intentloop.errors import IntentloopError
+from intentloop.errors import IntentloopError, UnavailableError
 from intentloop.release import Manifest
 from trainer import judge, publish, step
 from trainer.adapter_release import export as adapter_export
@@ -148,11 +150,29 @@ def run_line(run: step.Run) -> Result:
     return result(run)
 
 
+@contextmanager
+def alone(work: Path) -> Iterator[Path]:
+    """Hold the directory of runs; two runs at once would share cores, memory and disk, or even files.
+
+    Raises:
+        UnavailableError: another trainer's run is at work there; the job waits.
+    """
+    work.mkdir(parents=True, exist_ok=True)
+    with (work / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise UnavailableError(f"another run is at work in {work}; this one waits") from error
+        yield work
+
+
 def main() -> None:
     """Do the run that the command line names and say what came of it."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
-    current = step.Run(Path(sys.argv[1]))
-    ended = run_line(current)
+    directory = Path(sys.argv[1])
+    with alone(directory.resolve().parent):
+        current = step.Run(directory)
+        ended = run_line(current)
     log.info("%s: %s", type(ended.decision).__name__, "; ".join(ended.decision.reasons))
     if (current.step(gate_name(current)) / "candidate.json").is_file():
         report = [sys.executable, "-m", "trainer.report", str(current.directory), "--phones-s", "0"]

@@ -9,11 +9,10 @@ Every effect may happen twice and counts once: a release has one name by what it
 """
 
 import asyncio
-import fcntl
 import logging
 import sys
-from collections.abc import Coroutine, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Coroutine
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -85,7 +84,7 @@ async def attempt(doors: Doors, section: TrainerSection, job: Job) -> None:
 async def do(doors: Doors, section: TrainerSection, job: Job) -> None:
     """Run the line for one request and let its release out."""
     request = msgspec.json.decode(job.payload, type=RetrainRequested)
-    with alone(section.work.resolve()) as work:
+    with run.alone(section.work.resolve()) as work:
         current = await prepare(doors, section, request, work / content_digest(job.id))
         while (name := await asyncio.to_thread(run.next_step, current)) is not None:
             await _run_step(name, current)
@@ -114,22 +113,6 @@ async def conclude(doors: Doors, section: TrainerSection, request: RetrainReques
         await doors.store.mark_used(ids, ended.manifest.version)
     await _report(current)
     forget.forget(section.work.resolve(), section.keep_runs)
-
-
-@contextmanager
-def alone(work: Path) -> Iterator[Path]:
-    """Hold the directory of runs; two runs of different jobs would share cores, memory and disk.
-
-    Raises:
-        UnavailableError: another trainer's run is at work there; the job waits.
-    """
-    work.mkdir(parents=True, exist_ok=True)
-    with (work / "lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise UnavailableError(f"another run is at work in {work}; this one waits") from error
-        yield work
 
 
 async def prepare(doors: Doors, section: TrainerSection, request: RetrainRequested, directory: Path) -> step.Run:
@@ -205,7 +188,7 @@ async def have_release(doors: Doors, section: TrainerSection) -> None:
     """Release the base model as version 1 if the registry is empty; if another trainer is about it, wait for it."""
     while await doors.registry.current() is None:
         try:
-            with alone(section.work.resolve()) as work:
+            with run.alone(section.work.resolve()) as work:
                 if await doors.registry.current() is None:
                     await _release_first(doors, section, work)
         except UnavailableError as error:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from trainer import dataset, measure, rule, run, step, tiny_corpus
+from trainer import dataset, forget, measure, rule, run, step, tiny_corpus
 
 log = logging.getLogger("trainer")
 
@@ -68,8 +68,10 @@ def main() -> None:
     parser.add_argument("--like", type=Path, help="a run whose data and base are taken")
     parser.add_argument("--rule", type=Path, default=HERE / "search.yaml", help="the grid and all else, as YAML")
     arguments = parser.parse_args()
-    current = prepare(arguments.directory, arguments.like, arguments.rule)
-    found = search(current)
+    with run.alone(arguments.directory.resolve().parent) as work:
+        current = prepare(arguments.directory, arguments.like, arguments.rule)
+        forget.require_room(work, current.base, current.rule)
+        found = search(current)
     for line in (found / "pareto.md").read_text(encoding="utf-8").splitlines():
         log.info("%s", line)
     log.info("chosen: %s; table and picture are in %s", measure.read_choice(current).candidate.name, found)

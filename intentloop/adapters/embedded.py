@@ -32,7 +32,7 @@ def start_broker(port: int, log: Path) -> subprocess.Popen[bytes]:
     """Start the embedded Kafka-compatible broker and wait until it accepts connections.
 
     Raises:
-        UnavailableError: it ended or did not answer within 20 s; the message names its log.
+        UnavailableError: it ended or did not answer in time; the message names its log.
     """
     return _spawn(broker_command(port), port, log, log.parent)
 
@@ -41,7 +41,7 @@ def start_redis(port: int, data: Path, log: Path) -> subprocess.Popen[bytes]:
     """Start the embedded Redis on `data` (append-only file, no eviction) and wait until it accepts connections.
 
     Raises:
-        UnavailableError: it ended or did not answer within 20 s; the message names its log.
+        UnavailableError: it ended or did not answer in time; the message names its log.
     """
     data.mkdir(parents=True, exist_ok=True)
     return _spawn(redis_command(port, data), port, log, data)

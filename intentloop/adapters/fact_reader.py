@@ -49,6 +49,7 @@ class FactReader:
         )
         partitions = [TopicPartition(kafka.prefix + topic.name, number) for number in range(topic.partitions)]
         self._consumer.assign(partitions)
+        self._partitions = partitions
         for partition in partitions:
             self._consumer.seek(partition, offsets.get(partition.partition, 0))
 
@@ -67,6 +68,10 @@ class FactReader:
         return [
             Record(record.partition, record.offset, record.value) for records in found.values() for record in records
         ]
+
+    def newest(self) -> dict[int, int]:
+        """Which is the last offset of each partition, by the broker's word? tansu may name an earlier one."""
+        return {tp.partition: end - 1 for tp, end in self._consumer.end_offsets(self._partitions).items()}
 
     def close(self) -> None:
         """Close the connections."""

@@ -1,7 +1,8 @@
 """Which Redis keys exist? All of them are named here, and only here.
 
 State of a source partition carries its number as hash tag (`{3}`): what one script touches would lie together also in a
-cluster, which is not supported yet (`docs/operations.md`). Job queues are tagged by queue, the training set by its own name.
+cluster, which is not supported yet (`docs/operations.md`). Job queues are tagged by queue, the training set by its own
+name.
 """
 
 

@@ -26,7 +26,7 @@ from intentloop.adapters.redis_client import TRANSIENT, connect
 from intentloop.adapters.registry import Registry
 from intentloop.adapters.retrain_log import RetrainLog
 from intentloop.adapters.settings import BlobSection, KafkaSection, ProcessSettings, RedisSection
-from intentloop.adapters.state_store import StateStore, read_counts
+from intentloop.adapters.state_store import NO_WATERMARK, StateStore, read_counts
 from intentloop.adapters.training_store import TrainingStore
 from intentloop.errors import ConfigurationError, IntentloopError
 from intentloop.fleet_state import FleetState
@@ -122,20 +122,20 @@ async def _find(settings: StatusSettings, redis: Any) -> Status:
 
 
 async def _behind(settings: StatusSettings, store: StateStore) -> int:
-    """How many records of phones are not applied yet? Newest offsets that can be read, less watermarks after that."""
+    """How many records of phones are not applied yet? Newest offsets, less the watermarks after that."""
     partitions = range(TELEMETRY.partitions)
     offsets = {partition: mark + 1 for partition, mark in (await store.watermarks(partitions)).items()}
     newest = await asyncio.to_thread(newest_offsets, settings.kafka, TELEMETRY, offsets)
     marks = await store.watermarks(partitions)
-    return sum(max(0, offset - marks[partition]) for partition, offset in newest.items())
+    return sum(max(0, offset - max(NO_WATERMARK, marks[partition])) for partition, offset in newest.items())
 
 
 def newest_offsets(kafka: KafkaSection, topic: Topic, offsets: dict[int, int]) -> dict[int, int]:
-    """Which is the newest record of each partition behind these offsets? Looks for `LOOK_S` at most."""
+    """Which is the newest record of each partition? The broker's word, or what can be read within `LOOK_S` if more."""
     reader = FactReader(kafka, topic, offsets)
     deadline = time.monotonic() + LOOK_S
-    found: dict[int, int] = {}
     try:
+        found = reader.newest()
         while time.monotonic() < deadline:
             for record in reader.poll(POLL_MS):
                 found[record.partition] = max(record.offset, found.get(record.partition, -1))

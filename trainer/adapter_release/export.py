@@ -4,7 +4,7 @@ from pathlib import Path
 
 import msgspec
 
-from trainer import publish, step
+from trainer import check, export_checks, publish, step
 from trainer.adapter_release import graph, policy, train
 from trainer.rule import AdapterStorage
 
@@ -22,26 +22,30 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     update_bytes: int
 
 
-def export(run: step.Run, directory: Path) -> step.Metrics:
+def export(run: step.Run, directory: Path) -> step.Findings:
     """Write `files/<name>/lora.mnn` and `engines/<name>/`, base and adapter together, for every candidate."""
     base = Path(run.spec.base_release)
-    candidates = []
+    candidates: list[Candidate] = []
+    checks: list[check.Check] = []
     for rank in run.rule.adapter.ranks:
         adapter = train.read_adapter(run.step(train.NAME) / f"r{rank}")
         for storage in run.rule.adapter.storages:
             name = f"r{rank}-{storage}"
             files = directory / "files" / name
             files.mkdir(parents=True)
-            size = graph.write(base, adapter, storage, files).stat().st_size
+            with export_checks.watched() as events:
+                size = graph.write(base, adapter, storage, files).stat().st_size
+            checks.append(check.at_most(f"{name}: connections and programs of the converter", len(events), 0))
             policy.assemble(base, files, directory / "engines" / name)
             candidates.append(Candidate(name=name, rank=rank, storage=storage, update_bytes=size))
             step.log.info("  %s: %d bytes", name, size)
     (directory / CANDIDATES).write_bytes(msgspec.json.format(msgspec.json.encode(candidates)))
     full = publish.read_manifest(base).artefact_bytes
-    return {
+    metrics: step.Metrics = {
         candidate.name: {"bytes": candidate.update_bytes, "of_base": candidate.update_bytes / full}
         for candidate in candidates
     }
+    return step.Findings(metrics, tuple(checks))
 
 
 def read_candidates(run: step.Run) -> list[Candidate]:

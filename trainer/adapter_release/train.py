@@ -37,7 +37,8 @@ def train(run: step.Run, directory: Path) -> step.Findings:
     training, validation = (
         dataset.encode(words, read[name], run.rule.tune.cutoff_len) for name in ("train", "validation")
     )
-    metrics: step.Metrics = {"base": released.version, "samples": len(training)}
+    dropped = len(read["train"]) - len(training)
+    metrics: step.Metrics = {"base": released.version, "samples": len(training), "dropped": dropped}
     checks = [
         check.at_most("samples that do not end with the end mark", dataset.without_end(words, training), 0),
         check.at_most("prompts that are not the base's own template", dataset.foreign(words, read["train"]), 0),
@@ -50,7 +51,7 @@ def train(run: step.Run, directory: Path) -> step.Findings:
         course = tune.Course(work=directory / "checkpoints", epochs=rule.num_train_epochs, rule=rule, name=f"r{rank}")
         found = tune.train(model, (training, validation), course)
         model.save_pretrained(directory / f"r{rank}", safe_serialization=True)
-        metrics[f"r{rank}_best_eval_loss"] = found["best_eval_loss"]
+        metrics |= {f"r{rank}_{name}": value for name, value in found.items()}
         guessing = math.log(len(words))
         checks.append(check.at_most(f"evaluation loss of rank {rank}, guessing", found["best_eval_loss"], guessing))
     return step.Findings(metrics, tuple(checks))
