@@ -1,14 +1,17 @@
 """A batch may be cut anywhere, and bad records are set aside: the result is the same."""
 
+import hashlib
 import itertools
 from collections import Counter
 
+import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from intentloop.adapters.codec import encode
 from intentloop.adapters.keys import Keys
 from intentloop.adapters.record_fetcher import Record
+from intentloop.facts import DeadLetter
 from intentloop.fold import FoldRule
 from intentloop.picks import PickRule
 from streams.fold_records import DEAD, FoldContext, Output, decode, fold_batch, state_keys
@@ -71,6 +74,20 @@ def test_bad_records_become_dead_letters_and_move_the_watermark() -> None:
     assert write.counts["records"] == len(records)
     letters = [output for output in outcome.outputs if output.topic == DEAD]
     assert [letter.key for letter in letters] == [f"0-{1 + index}" for index in range(len(values))]
+
+
+def test_an_envelope_with_a_kind_of_event_that_is_not_known_is_kept_aside_whole_and_its_neighbours_go_on() -> None:
+    newer = encode(envelope(view("e1"), view("e2"))).replace(b'"kind":"behaviour"', b'"kind":"hologram"', 1)
+    records = [record(0, 1), Record(0, 1, newer), record(2, 1)]
+    batch = decode(records, CONTEXT.rule)
+    outcome = fold_batch(batch, dict.fromkeys(state_keys(batch, CONTEXT.keys)), {0: -1}, CONTEXT)
+    (write,) = outcome.writes
+    assert (write.counts["undecodable"], write.counts["envelopes"], write.watermark) == (1, 2, 2)
+    (letter,) = [
+        msgspec.json.decode(output.value, type=DeadLetter) for output in outcome.outputs if output.topic == DEAD
+    ]
+    assert "hologram" in letter.reason
+    assert letter.sha256 == hashlib.sha256(newer).hexdigest()
 
 
 def test_a_fact_too_large_for_the_broker_becomes_a_dead_letter() -> None:
