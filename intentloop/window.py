@@ -150,8 +150,9 @@ def id_code(event_id: str) -> bytes:
 
 def batch_id(envelope: Envelope) -> str:
     """Which id has all that a phone sent at once? One that grew before it was sent again is another batch."""
-    ids = [event.event_id for event in envelope.events[:: max(1, len(envelope.events) - 1)]]
-    return "\x00".join((envelope.batch_id, str(len(envelope.events)), str(len(envelope.rejected)), *ids))
+    events = envelope.events
+    ends = f"{events[0].event_id}\x00{events[-1].event_id}" if events else ""
+    return f"{envelope.batch_id}\x00{len(events)}\x00{len(envelope.rejected)}\x00{ends}"
 
 
 def thing_code(action: str, thing: str) -> int:

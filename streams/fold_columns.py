@@ -21,7 +21,7 @@ from streams import columns
 from streams.columns import Columns, Rule, Work, room
 from streams.fold_kernel import fold_windows
 from streams.fold_partition import Owned
-from streams.pack_states import MAX_HEAD_BYTES, MAX_WINDOW, empty_states, pack, unpack
+from streams.pack_states import MAX_HEAD_BYTES, MAX_WINDOW, Integers, empty_states, pack, unpack
 
 _SEPARATOR = chr(columns.SEPARATOR)
 _USEFUL = [action for action, priority in compress.PRIORITY.items() if priority < compress.NOISE]
@@ -151,7 +151,7 @@ class Lines:
 
     def columns(self, owned: Sequence[Owned], rows: Mapping[str, int], rule: FoldRule) -> Columns | None:
         """Lay the columns out; nothing where a text or a number does not go into one."""
-        ids, things, times = _joined(self.ids), _joined(self.things), np.array(self.times, np.int64)
+        ids, things, times = _joined(self.ids), _joined(self.things), _integers(self.times)
         if ids is None or things is None or max(times.max(initial=0), -1 - times.min(initial=0)) > _FAR_MS:
             return None
         envelopes = [
@@ -167,13 +167,17 @@ class Lines:
         ]
         return Columns(
             np.array(envelopes, np.int64),
-            np.array(self.kinds, np.int8),
+            np.frombuffer(bytes(self.kinds), np.int8),
             times,
             np.frombuffer(ids, np.uint8),
             np.frombuffer(things, np.uint8),
-            np.array(self.labels, np.int64),
+            _integers(self.labels),
             _ACTIONS,
         )
+
+
+def _integers(numbers: Sequence[int]) -> Integers:
+    return np.fromiter(numbers, np.int64, len(numbers))
 
 
 def _joined(texts: Sequence[str]) -> bytes | None:
