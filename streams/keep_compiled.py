@@ -15,7 +15,10 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 _HERE = Path(__file__).parent
 _SOURCES = (
-    *(_HERE / f"{name}.py" for name in ("keep_compiled", "pack_states", "columns", "code_texts", "fold_kernel")),
+    *(
+        _HERE / f"{name}.py"
+        for name in ("keep_compiled", "pack_states", "columns", "code_texts", "track_windows", "fold_kernel")
+    ),
     *(_HERE.parent / "intentloop" / f"{name}.py" for name in ("window", "drift")),
 )
 
