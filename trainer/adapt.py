@@ -4,7 +4,6 @@ import math
 from pathlib import Path
 
 from trainer import check, step
-from trainer.dataset import MAX_DROPPED_RATIO
 
 NEEDS = ("freeze",)
 
@@ -30,10 +29,8 @@ def adapt(run: step.Run, directory: Path) -> step.Findings:
     dropped = len(read["train"]) - len(training)
     counts = {"samples": len(training), "dropped": dropped, "tokens": sum(len(each.input_ids) for each in training)}
     checks = (
-        check.at_most("share of samples without a supervised token", dropped / len(read["train"]), MAX_DROPPED_RATIO),
         check.at_most("samples that do not end with the end mark", dataset.without_end(words, training), 0),
         check.at_most("prompts that are not the base's own template", dataset.foreign(words, read["train"]), 0),
-        check.at_least("evaluations", metrics["evaluations"], 1),
         check.at_most("best evaluation loss, guessing is its limit", metrics["best_eval_loss"], math.log(len(words))),
     )
     return step.Findings({**metrics, **counts}, checks)

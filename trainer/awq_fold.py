@@ -10,7 +10,7 @@ weights and leaves them scaled: `_copying` gives it copies.
 
 import contextlib
 import io
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain, islice, repeat
 from pathlib import Path
 from typing import Any
@@ -26,9 +26,9 @@ def fold(source: Path, directory: Path, rows: Sequence[Sequence[int]], rule: Qua
         rows: Tokens of whole calibration samples, prompt and answer.
         block: Inputs that share a scale when the converter rounds.
     Returns:
-        How many calibration tokens were used, repeats not counted.
+        How many calibration tokens the model read, repeats not counted.
     Raises:
-        ContractError: fewer tokens than the rule's floor, or autoawq used other rows than it was given.
+        ContractError: fewer tokens than the rule's floor, or rows that were read did not go through all layers.
     """
     import torch
 
@@ -42,6 +42,10 @@ def fold(source: Path, directory: Path, rows: Sequence[Sequence[int]], rule: Qua
     model = AutoAWQForCausalLM.from_pretrained(
         str(source), torch_dtype=torch.float32, device_map="cpu", safetensors=True, local_files_only=True
     )
+    read: list[tuple[int, ...]] = []
+    counting = model.model.get_input_embeddings().register_forward_pre_hook(
+        lambda _, given: read.extend(tuple(row) for row in given[0].tolist())
+    )
     model.quantize(
         None,
         quant_config={"zero_point": True, "q_group_size": block, "w_bit": rule.quant_bit, "version": "GEMM"},
@@ -53,11 +57,18 @@ def fold(source: Path, directory: Path, rows: Sequence[Sequence[int]], rule: Qua
         n_parallel_calib_samples=16,
         quantizer_cls=_copying(AwqQuantizer),
     )
-    used = tuple(model.quantizer.inps.shape[:2])
-    if used != (len(equal), len(equal[0])):
-        raise ContractError(f"autoawq calibrated on {used} (rows, tokens), given were {(len(equal), len(equal[0]))}")
+    counting.remove()
+    through = tuple(model.quantizer.inps.shape[:2])
+    if through != (len(read), len(equal[0])):
+        raise ContractError(f"autoawq calibrated on {through} (rows, tokens), read were {(len(read), len(equal[0]))}")
     checkpoint.save(model.model, source, directory, [])
-    return sum(len(row) for row in rows)
+    return used_tokens(rows, equal, read)
+
+
+def used_tokens(rows: Sequence[Sequence[int]], given: Sequence[Sequence[int]], read: Iterable[tuple[int, ...]]) -> int:
+    """How many tokens hold the samples that a model read? `given` is what each of `rows` was given as."""
+    known = set(read)
+    return sum(len(row) for row, as_given in zip(rows, given, strict=True) if tuple(as_given) in known)
 
 
 def calibration_rows(rows: Sequence[Sequence[int]], floor_tokens: int) -> list[list[int]]:

@@ -1,7 +1,7 @@
 """How are models loaded and saved without a silent change?
 
 Weights are safetensors only. The tokenizer's files are copied byte for byte and never saved again, since a saved one
-may differ. Every save is followed by a reload that must give the same logits.
+may differ. Every save is followed by a reload, and tells how far logits changed by it.
 """
 
 import shutil
@@ -50,9 +50,10 @@ def save(model: PreTrainedModel, source: Path, directory: Path, prompts: list[st
         source: The checkpoint that the model was made from.
         prompts: What to compare logits on.
     Returns:
-        The largest absolute change of a logit between before saving and after reloading.
+        The largest absolute change of a logit between before saving and after reloading; a step states that it is
+        `MAX_LOGIT_CHANGE` at most. Not a number if a logit is none.
     Raises:
-        ContractError: a logit changed by 1e-3 or more, or a tied head is no longer its embedding.
+        ContractError: a tied head is no longer its embedding.
     """
     if model.config.tie_word_embeddings and model.get_output_embeddings().weight is not _embedding(model):
         raise ContractError(f"{directory}: the configuration ties head and embedding, the weights are two; untie it")
@@ -64,10 +65,8 @@ def save(model: PreTrainedModel, source: Path, directory: Path, prompts: list[st
     _convert(model, torch.float32)
     words = tokenizer(directory)
     again = load(directory)
-    change = max((_difference(model.eval(), again, words, prompt) for prompt in prompts), default=0.0)
-    if change >= MAX_LOGIT_CHANGE:
-        raise ContractError(f"{directory}: logits change by {change:.2g} when reloaded, limit {MAX_LOGIT_CHANGE}")
-    return change
+    changes = [_difference(model.eval(), again, words, prompt) for prompt in prompts]
+    return float(torch.tensor([0.0, *changes]).max())  # unlike Python's, this maximum keeps what is not a number
 
 
 def copy_tokenizer(source: Path, directory: Path) -> None:

@@ -81,9 +81,9 @@ def check_template(tokenizer: Tokenizer) -> None:
         raise ContractError(f"{prompt.END} must be one token and not the padding, it is {end}")
 
 
-def foreign(tokenizer: Tokenizer, samples: Sequence[TrainingSample], most: int = 200) -> int:
-    """How many of the first `most` prompts are not byte for byte the tokenizer's own, thinking off (fault M08)?"""
-    return sum(_by_template(tokenizer, sample) != prompt_text(sample) for sample in samples[:most])
+def foreign(tokenizer: Tokenizer, samples: Sequence[TrainingSample]) -> int:
+    """How many prompts are not byte for byte the tokenizer's own, thinking off (fault M08)? 0.12 ms each."""
+    return sum(_by_template(tokenizer, sample) != prompt_text(sample) for sample in samples)
 
 
 def without_end(tokenizer: Tokenizer, encoded: Sequence[Encoded]) -> int:

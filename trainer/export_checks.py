@@ -27,7 +27,7 @@ def watched() -> Iterator[list[str]]:
     try:
         yield events
     finally:
-        _watches.remove(events)
+        _watches[:] = [other for other in _watches if other is not events]  # two lists may hold the same
 
 
 def _note(event: str, arguments: tuple[Any, ...]) -> None:

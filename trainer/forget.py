@@ -12,12 +12,13 @@ import shutil
 from pathlib import Path
 
 from intentloop.errors import UnavailableError
+from trainer.quantise import FOLDED
 from trainer.rule import LineRule
 
 log = logging.getLogger("trainer")
 
 VERDICTS = "verdicts"
-WEIGHTS = (".safetensors", ".mnn", ".weight", ".mtok", ".gguf")
+WEIGHTS = (".safetensors", ".mnn", ".weight", ".mtok", ".gguf", ".bin")  # the last holds an untied base's embedding
 RELEASE = "release"
 ROOM = 1.2  # for what is small beside weights
 
@@ -57,13 +58,13 @@ def require_room(work: Path, base: Path, rule: LineRule) -> None:
 def needed_bytes(base: Path, rule: LineRule) -> int:
     """How much will a run write at most?
 
-    In copies of the base: merged once; then for each number of layers pruned, healed, folded for each AWQ block, and
-    one artefact a candidate, as if all of it had the head's precision.
+    In copies of the base: merged once; then for each number of layers pruned, healed, folded for each block by
+    each quantiser that folds, and one artefact a candidate, as if all of it had the head's precision.
     """
     weights = sum(path.stat().st_size for path in base.glob("*.safetensors"))
     quant = rule.quant
     candidates = len(quant.quantisers) * len(quant.quant_blocks) * max(1, len(quant.lm_quant_bits)) + 1
-    folded = len(quant.quant_blocks) if "awq" in quant.quantisers else 0
+    folded = len(quant.quant_blocks) * sum(quantiser in FOLDED for quantiser in quant.quantisers)
     healed = 2 if rule.prune.healing == "both" else 1
     each = 1 + healed + folded + candidates * quant.lm_quant_bit / 16
     return round(ROOM * weights * (1 + len(rule.prune.layers_to_drop) * each))

@@ -37,12 +37,17 @@ def influence(run: step.Run, directory: Path) -> step.Findings:
     criterion = run.rule.prune.influence_criterion
     scores = score_blocks(model, samples, criterion)
     tokens = sum(len(sample.input_ids) for sample in samples)
-    checks = (
-        check.at_least("blocks with a score", len(scores), model.config.num_hidden_layers),
+    promised = promises(scores, model.config.num_hidden_layers, tokens)
+    return step.Findings({"criterion": criterion, "scores": scores, "tokens": tokens}, promised)
+
+
+def promises(scores: Sequence[float], blocks: int, tokens: int) -> tuple[check.Check, ...]:
+    """What must hold of scores: a number for each of the model's blocks, found on something."""
+    return (
+        check.at_least("blocks with a score", len(scores), blocks),
         check.at_most("scores that are not numbers", sum(not math.isfinite(score) for score in scores), 0),
         check.at_least("calibration tokens", tokens, 1),
     )
-    return step.Findings({"criterion": criterion, "scores": scores, "tokens": tokens}, checks)
 
 
 def score_blocks(model: Any, samples: Sequence["Encoded"], criterion: "InfluenceCriterion") -> list[float]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from intentloop.errors import ConfigurationError, ContractError
-from trainer.awq_fold import check_floor
+from trainer.awq_fold import check_floor, used_tokens
 from trainer.rule import QuantRule
 
 
@@ -29,7 +29,7 @@ def fold(source: Path, directory: Path, rows: Sequence[Sequence[int]], rule: Qua
         How many calibration tokens the model read.
     Raises:
         ConfigurationError: llm-compressor is not installed.
-        ContractError: fewer tokens than the rule's floor, or the model read other rows than it was given.
+        ContractError: fewer tokens than the rule's floor, or the model read rows that it was not given.
     """
     from trainer import checkpoint
 
@@ -48,12 +48,12 @@ def fold(source: Path, directory: Path, rows: Sequence[Sequence[int]], rule: Qua
             shuffle_calibration_samples=False,
         )
     counting.remove()
-    if read != {tuple(row) for row in rows}:
-        raise ContractError(f"llm-compressor read {sum(map(len, read))} tokens, given were {sum(map(len, rows))}")
+    if foreign := read - {tuple(row) for row in rows}:
+        raise ContractError(f"llm-compressor read {len(foreign)} rows that are no calibration sample, or cut")
     scaled, plain = model.state_dict(), checkpoint.load(source)
     plain.load_state_dict({name: scaled[name] for name in plain.state_dict()})
     checkpoint.save(plain, source, directory, [])
-    return sum(len(row) for row in rows)
+    return used_tokens(rows, rows, read)
 
 
 @contextlib.contextmanager

@@ -12,7 +12,7 @@ def merge(run: step.Run, directory: Path) -> step.Findings:
     """Merge and save in the base's precision; the logits of ten prompts must survive saving and loading.
 
     Raises:
-        ContractError: they do not (fault M04).
+        ContractError: a tied head is no longer its embedding (fault M04).
     """
     from peft import PeftModel
 

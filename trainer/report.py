@@ -54,7 +54,10 @@ class Detail(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """All that a run has to tell. Rows: candidate, incumbent, earlier releases, then phones."""
+    """All that a run has to tell. Rows: candidate, incumbent, earlier releases, then phones.
+
+    `created_at_ms` is when the run was asked for: a report can be written again at any time.
+    """
 
     run: str
     decision: str
@@ -65,6 +68,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     steps: tuple[StepRecord, ...]
     phones_odd: int = 0
     phones_resent: int = 0
+    created_at_ms: int = 0
 
 
 class ReportSettings(ProcessSettings):
@@ -108,6 +112,7 @@ def gather(current: step.Run, history: Path, table: PhoneTable) -> Report:
         steps=tuple(_steps(current)),
         phones_odd=sum(row.odd for row in table.rows),
         phones_resent=table.resent,
+        created_at_ms=current.spec.created_at_ms,
     )
 
 
@@ -134,15 +139,14 @@ def _row(version: str, role: str, found: DeviceReport) -> Row:
 
 def _earlier(history: Path, known: set[str]) -> Iterator[Row]:
     """The newest releases' own rows, from their reports; measured then, perhaps on another machine."""
-    files = sorted(history.glob("*.json"), key=lambda path: path.stat().st_mtime, reverse=True)
-    files = [path for path in files if path.stem not in known][:EARLIER]
-    for path in files:
+    found = []
+    for path in sorted(path for path in history.glob("*.json") if path.stem not in known):
         try:
-            first = msgspec.json.decode(path.read_bytes(), type=Report).rows[0]
+            found.append(msgspec.json.decode(path.read_bytes(), type=Report))
         except msgspec.DecodeError as error:
             log.warning("%s is of another version and left out: %s", path.name, error)
-        else:
-            yield msgspec.structs.replace(first, role="earlier")
+    for kept in sorted(found, key=lambda kept: kept.created_at_ms, reverse=True)[:EARLIER]:
+        yield msgspec.structs.replace(kept.rows[0], role="earlier")
 
 
 def _from_phones(table: PhoneTable) -> Iterator[Row]:
@@ -170,11 +174,12 @@ def _steps(current: step.Run) -> Iterator[StepRecord]:
 
 
 def _newest(work: Path) -> Path:
-    runs = [path.parent for path in work.glob("*/spec.json")]
-    ended = [path for path in runs if run.next_step(step.Run(path)) is None]
+    """Which run at its end was asked for last? Directories' own times say when a report was written."""
+    runs = [step.Run(path.parent) for path in sorted(work.glob("*/spec.json"))]
+    ended = [one for one in runs if run.next_step(one) is None]
     if not ended:
         raise ContractError(f"no run under {work} is at its end; name one that is, or wait for the trainer")
-    return max(ended, key=lambda path: path.stat().st_mtime)
+    return max(ended, key=lambda one: one.spec.created_at_ms).directory
 
 
 def _phones(kafka: KafkaSection, kept: Path, budget_s: float) -> phones.Collected:

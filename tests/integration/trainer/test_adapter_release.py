@@ -1,5 +1,6 @@
 """An adapter learns beside the weights that phones have, and the engine answers with base and adapter together."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,10 @@ import pytest
 import torch
 
 from intentloop.adapters import signing
+from intentloop.errors import ContractError
 from intentloop.release import artefact_sha256, check_base
 from tests.integration.trainer.conftest import BASE, RULE, Keys
-from trainer import dataset, engine, publish, rule, run, step, tiny_corpus
+from trainer import dataset, engine, publish, rule, run, step, tiny_corpus, tune
 from trainer import freeze as frozen
 from trainer.adapter_release import base, export, graph, judge, measure, train
 from trainer.adapter_release import publish as adapter_publish
@@ -171,6 +173,30 @@ def test_a_base_whose_files_are_not_the_released_ones_trains_nothing(first: Path
     (tmp_path / base.WEIGHTS).write_bytes(weights)
     with pytest.raises(Exception, match="its manifest says"):
         train.check_files(tmp_path)
+
+
+@pytest.mark.parametrize("factor", [1.0, 1.5])
+def test_an_adapter_is_trained_only_beside_a_base_that_the_engine_computes_with(
+    factor: float, made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(made.run.directory, tmp_path / "run")
+    shutil.rmtree(tmp_path / "run" / train.NAME)
+    again, load = step.Run(tmp_path / "run"), base.load
+
+    def spoiled(artefact: Path, source: Path, dropped: Any) -> Any:
+        model = load(artefact, source, dropped)
+        model.model.layers[0].mlp.down_proj.weight.data *= factor
+        return model
+
+    monkeypatch.setattr(base, "load", spoiled)
+    monkeypatch.setattr(tune, "train", lambda *_: {"best_eval_loss": 0.1})
+    if factor == 1:
+        step.perform(again, train.NAME, train.NEEDS, train.train)
+        return
+    with pytest.raises(
+        ContractError, match=r"KL of the device's base to the one trained on is .*, must be at most 0\.01"
+    ):
+        step.perform(again, train.NAME, train.NEEDS, train.train)
 
 
 def test_int8_takes_fewer_bytes_than_fp16(made: Made) -> None:

@@ -13,6 +13,7 @@ from intentloop.errors import ContractError
 from trainer import (
     awq_fold,
     build_tiny,
+    check,
     checkpoint,
     dataset,
     influence,
@@ -107,6 +108,23 @@ def test_saving_keeps_the_logits_and_the_precision_of_the_source(base: Any, tmp_
     change = checkpoint.save(copy.deepcopy(base), BASE, tmp_path, PROMPTS)
     assert change == 0.0
     assert (tmp_path / "model.safetensors").stat().st_size == (BASE / "model.safetensors").stat().st_size
+
+
+@pytest.mark.parametrize("factor", [1.01, float("nan")])
+def test_a_model_that_computes_with_more_than_its_saved_weights_is_told_by_its_logits(
+    factor: float, base: Any, tmp_path: Path
+) -> None:
+    model = copy.deepcopy(base)
+    texts: list[int] = []
+
+    def change(layer: Any, given: Any, told: torch.Tensor) -> torch.Tensor:
+        texts.append(told.shape[1])
+        return told * factor if len(texts) == 2 else told  # what a hook or an adapter adds is in no file
+
+    model.model.norm.register_forward_hook(change)
+    found = checkpoint.save(model, BASE, tmp_path, PROMPTS[:3])
+    assert len(texts) == 3
+    assert not check.at_most("change", found, checkpoint.MAX_LOGIT_CHANGE).holds
 
 
 def test_a_head_that_is_no_longer_its_embedding_is_not_saved_as_if_it_were(base: Any, tmp_path: Path) -> None:
@@ -204,6 +222,26 @@ def test_awq_scales_keep_what_the_model_says_in_whatever_order_samples_come(
     assert (_logits(one, rows[0]) - _logits(source, rows[0])).abs().max() < 0.05  # two roundings to fp16
     for (name, left), (_, right) in zip(one.named_parameters(), other.named_parameters(), strict=True):
         assert torch.allclose(left, right, rtol=2e-3, atol=2e-3), name
+
+
+@pytest.mark.parametrize("lost", ["given", "layers"])
+def test_a_calibration_sample_that_autoawq_passes_over_is_not_counted_as_used(
+    lost: str, micro: Path, rows: list[list[int]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from awq.quantize import quantizer
+
+    quant = rule.QuantRule(calibration_floor_tokens=100, awq_clip=False)  # M11
+    if lost == "given":
+        usual = quantizer.get_calib_dataset
+        monkeypatch.setattr(quantizer, "get_calib_dataset", lambda **how: usual(**how)[:-1])
+        used = awq_fold.fold(micro, tmp_path, rows[:4], quant, 64)
+        assert used == sum(map(len, rows[:3]))
+        assert not check.at_least("used", used, sum(map(len, rows[:4]))).holds
+        return
+    usual = quantizer.AwqQuantizer._module_forward
+    monkeypatch.setattr(quantizer.AwqQuantizer, "_module_forward", lambda self, x, *more: usual(self, x[:3], *more))
+    with pytest.raises(ContractError, match=r"calibrated on \(3, \d+\) \(rows, tokens\), read were \(4, "):
+        awq_fold.fold(micro, tmp_path, rows[:4], quant, 64)
 
 
 def _divergence(teacher: Any, student: Any, data: list[dataset.Encoded]) -> float:

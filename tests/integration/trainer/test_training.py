@@ -1,6 +1,7 @@
 """Training a micro model: the same seed gives the same weights, and two processes give those of one."""
 
 import copy
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import torch
 from safetensors.torch import load_file
 
 from intentloop.errors import ContractError
-from trainer import adapt, checkpoint, curve, dataset, prune, rule, run, step, tiny_corpus, tune
+from trainer import adapt, checkpoint, curve, dataset, heal, prune, rule, run, step, tiny_corpus, tune
 
 from .conftest import BASE
 
@@ -85,6 +86,46 @@ def test_the_same_seed_gives_the_same_weights_and_another_gives_others(
     assert digests[0] != digests[2]
 
 
+def healed(directory: Path, base: Path, method: rule.Healing, seed: int) -> str:
+    """Leave out the second of two layers and heal the first; what are its weights? SHA-256."""
+    made = prepared(directory, base, 1)
+    rules = msgspec.structs.replace(
+        made.rule,
+        tune=msgspec.structs.replace(made.rule.tune, seed=seed),
+        prune=rule.PruneRule(layers_to_drop=(1,), healing=method, heal_epochs=1),
+    )
+    made = step.start(directory, made.spec, rules)
+    dataset.write(made.step("freeze") / "dev.jsonl", SAMPLES[16:17])
+
+    def copied(one: step.Run, into: Path) -> step.Metrics:
+        shutil.copytree(base, into, dirs_exist_ok=True)
+        return {}
+
+    def pruned(one: step.Run, into: Path) -> step.Metrics:
+        model = checkpoint.load(base)
+        prune.drop_layers(model, [1])
+        checkpoint.save(model, base, into / "drop1", [])
+        return {"drop1": [1], "left": {}}
+
+    step.perform(made, "merge", ("freeze",), copied)
+    step.perform(made, "prune", ("merge",), pruned)
+    torch.rand(seed + len(directory.name))  # whatever happened before in the process must not matter
+    step.perform(made, "heal", heal.NEEDS, heal.heal)
+    assert made.metrics("heal")["healing"] == {"drop1": method}
+    return step.sha256(made.step("heal") / "drop1" / "model.safetensors")
+
+
+@pytest.mark.parametrize("method", ["lora", "distil"])
+def test_the_same_seed_heals_to_the_same_weights_and_another_to_others(
+    method: rule.Healing, micro: Path, tmp_path: Path
+) -> None:
+    one, again, other = (
+        healed(tmp_path / name, micro, method, seed) for name, seed in (("one", 1), ("again", 1), ("other", 2))
+    )
+    assert one == again
+    assert one != other
+
+
 def test_two_processes_learn_what_one_learns_from_the_same_global_batch(
     alone: step.Run, micro: Path, tmp_path: Path
 ) -> None:
@@ -144,4 +185,4 @@ def test_prompts_of_another_template_are_counted() -> None:
     assert dataset.foreign(words, SAMPLES) == 0
     other = copy.deepcopy(words)
     other.chat_template = words.chat_template.replace("<think>\\n\\n</think>\\n\\n", "")
-    assert dataset.foreign(other, SAMPLES[:5]) == 5
+    assert dataset.foreign(other, SAMPLES * 10) == 240  # all that there are

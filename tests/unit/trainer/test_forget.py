@@ -11,7 +11,10 @@ from trainer import forget, rule, runner
 from trainer.settings import TrainerSection
 
 SMALL = ("spec.json", "logs/heal.log", "heal/manifest.json", "heal/training-losses.svg", "freeze/train.jsonl")
-BIG = ("merge/model.safetensors", "export/drop1/llm.mnn", "export/drop1/llm.mnn.weight", "export/drop1/t.mtok")
+BIG = (
+    "merge/model.safetensors",
+    *(f"export/drop1/{name}" for name in ("llm.mnn", "llm.mnn.weight", "t.mtok", "embeddings_bf16.bin")),
+)
 RELEASED = ("publish/release/llm.mnn", "publish/release/manifest.json")
 
 
@@ -73,6 +76,13 @@ def test_the_room_that_a_run_needs_is_counted_in_copies_of_the_base(base: Path) 
     rules = rule.LineRule(prune=rule.PruneRule(layers_to_drop=(4, 6)), quant=quant)
     # 1 merged + 2 × (1 pruned + 1 healed + 1 folded + 3 candidates × 8/16) = 10 copies, and a fifth for the rest
     assert forget.needed_bytes(base, rules) == 12_000_000
+
+
+def test_every_quantiser_that_folds_takes_a_copy_for_each_block(base: Path) -> None:
+    quant = rule.QuantRule(quantisers=("awq", "llmcompressor"), quant_blocks=(32, 64), lm_quant_bit=8)
+    rules = rule.LineRule(prune=rule.PruneRule(layers_to_drop=(4,)), quant=quant)
+    # 1 merged + 1 pruned + 1 healed + 4 folded + 5 candidates × 8/16 = 9.5 copies, and a fifth for the rest
+    assert forget.needed_bytes(base, rules) == 11_400_000
 
 
 def test_too_little_room_is_told_with_both_figures(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:

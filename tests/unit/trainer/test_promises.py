@@ -1,5 +1,6 @@
 """What must hold of each step's result: every promise is broken once, and seen."""
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -8,10 +9,11 @@ from typing import Any
 import msgspec
 import pytest
 
+import trainer
 from intentloop.adapters import signing
 from intentloop.errors import ConfigurationError
 from intentloop.release import Manifest
-from trainer import check, freeze, judge, measure, publish, rule, step, tiny_corpus
+from trainer import check, freeze, heal, influence, judge, measure, merge, prune, publish, rule, step, tiny_corpus
 from trainer.quantise import Candidate
 from trainer.search_score import Score
 
@@ -49,6 +51,61 @@ def test_a_class_with_nothing_to_learn_from_is_noticed() -> None:
     parts = cut()
     parts["train"] = [sample for sample in parts["train"] if sample.intent != "场景购物"]
     assert broken(freeze.promises(parts)) == {"training samples of the rarest class": 0}
+
+
+def test_a_class_that_calibrates_nothing_is_noticed() -> None:
+    parts = cut()
+    parts["calibration"] = [sample for sample in parts["calibration"] if sample.intent != "闲逛"]
+    assert broken(freeze.promises(parts)) == {"calibration samples of the rarest class": 0}
+
+
+@pytest.mark.parametrize(
+    ("scores", "tokens", "name", "value"),
+    [
+        ([0.5, 0.1], 90, "blocks with a score", 2),
+        ([0.5, float("nan"), float("inf")], 90, "scores that are not numbers", 2),
+        ([0.5, 0.1, 0.4], 0, "calibration tokens", 0),
+    ],
+)
+def test_an_influence_that_says_nothing_is_noticed(scores: list[float], tokens: int, name: str, value: float) -> None:
+    assert broken(influence.promises([0.5, 0.1, 0.4], 3, 90)) == {}
+    assert broken(influence.promises(scores, 3, tokens)) == {name: value}
+
+
+@pytest.fixture
+def saving(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> step.Run:
+    """A run before its pruning of one layer of 8, where a logit changes by 0.002 whenever a model is saved."""
+    model = SimpleNamespace(config=SimpleNamespace(num_hidden_layers=8))
+    adapter = SimpleNamespace(merge_and_unload=lambda: model)
+    peft = SimpleNamespace(PeftModel=SimpleNamespace(from_pretrained=lambda *_: adapter))
+    doors = {
+        "load": lambda *_: model,
+        "tokenizer": lambda *_: None,
+        "save": lambda *_: 0.002,
+        "MAX_LOGIT_CHANGE": 0.001,
+    }
+    monkeypatch.setattr(trainer, "checkpoint", SimpleNamespace(**doors), raising=False)
+    monkeypatch.setitem(sys.modules, "peft", peft)
+    for name in ("drop_layers", "check_cache"):
+        monkeypatch.setattr(prune, name, lambda *_: None)
+    monkeypatch.setattr(prune, "uneven", lambda *_: [])
+    metrics = {"influence": {"scores": [1.0] * 8}, "prune": {"drop1": [1], "left": {}}}
+    monkeypatch.setattr(step.Run, "metrics", lambda run, name: metrics[name])
+    record = heal.Record({}, {"max_logit_change": 0.002})
+    monkeypatch.setattr(heal, "heal_all", lambda run, tried: {variant.name: record for variant in tried})
+    rules = rule.LineRule(prune=rule.PruneRule(layers_to_drop=(1,), healing="lora"))
+    run = step.start(tmp_path, step.RunSpec(number=2, base="", base_name=""), rules)
+    run.step("freeze").mkdir()
+    (run.step("freeze") / "dev.jsonl").touch()
+    heal.healed(run, heal.Variant(1, "lora")).mkdir(parents=True)
+    return run
+
+
+@pytest.mark.parametrize(("work", "prefix"), [(merge.merge, ""), (prune.prune, "drop1: "), (heal.heal, "drop1: ")])
+def test_a_model_that_is_another_after_saving_is_noticed(work: step.Work, prefix: str, saving: step.Run) -> None:
+    found = work(saving, saving.directory / "result")
+    assert isinstance(found, step.Findings)
+    assert broken(found.checks) == {f"{prefix}change of a logit by saving and loading": 0.002}
 
 
 def score(name: str, samples: int, left: str = "") -> Score:

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 from pathlib import Path
 
 import msgspec
@@ -15,7 +16,7 @@ from intentloop.phone_speed import PhoneRow, PhoneTable
 from intentloop.release import Measurement
 from intentloop.topics import Topic
 from trainer import phones as collecting
-from trainer import report, report_page, rule, step
+from trainer import report, report_page, rule, run, step
 from trainer.device_run import DeviceReport
 from trainer.indicator_buckets import Bucket
 from trainer.prefix_reuse import PrefixReuse
@@ -101,12 +102,26 @@ def test_earlier_releases_are_compared_with_newest_first_and_none_twice(run_dire
     own = report.gather(step.Run(run_directory), tmp_path, PhoneTable())
     for number, version in enumerate(["v0", "v1", "v-1"]):
         first = msgspec.structs.replace(own.rows[0], version=version)
-        kept = msgspec.structs.replace(own, rows=(first, *own.rows[1:]))
+        kept = msgspec.structs.replace(own, rows=(first, *own.rows[1:]), created_at_ms=1000 - number)
         (tmp_path / f"{version}.json").write_bytes(msgspec.json.encode(kept))
-        os.utime(tmp_path / f"{version}.json", (1000 - number, 1000 - number))
+        os.utime(tmp_path / f"{version}.json", (number, number))  # written again since: no matter
     (tmp_path / "v-2.json").write_text('{"rows": "of another version"}')
     rows = report.gather(step.Run(run_directory), tmp_path, PhoneTable()).rows
     assert [(row.version, row.role) for row in rows[2:]] == [("v0", "earlier"), ("v-1", "earlier")]
+
+
+def test_the_newest_run_stays_the_newest_after_an_older_one_was_reported_again(
+    run_directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "next_step", lambda one: None)
+    made = {}
+    for name, created_at_ms in (("9older", 1000), ("1newer", 2000)):
+        made[name] = shutil.copytree(run_directory, run_directory.parent / name)
+        spec = msgspec.structs.replace(step.Run(run_directory).spec, created_at_ms=created_at_ms)
+        (made[name] / "spec.json").write_bytes(msgspec.json.encode(spec))
+    assert report.write(step.Run(made["9older"]), tmp_path / "reports", phones()).created_at_ms == 1000
+    os.utime(made["9older"], (4_000_000_000, 4_000_000_000))
+    assert report._newest(run_directory.parent) == made["1newer"]
 
 
 def test_a_broker_that_is_away_leaves_what_was_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
