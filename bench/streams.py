@@ -55,6 +55,7 @@ def main() -> None:
     with stack(options.broker) as services:
         course = _course(services, options)
         runs: dict[str, list[Measured]] = {}
+        _run(course, "worker")  # for the broker: a young JVM is slow, and takes the cores
         for number in range(options.rounds):
             names = deque([*_contestants(options, course), "drift"])
             names.rotate(number)  # whoever goes first meets a young broker

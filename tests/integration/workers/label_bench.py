@@ -62,7 +62,7 @@ class Bench:
         found: list[SampleLabelled] = []
         for _ in range(20):
             records = await asyncio.to_thread(reader.poll, 500)
-            found += [msgspec.json.decode(record.value, type=SampleLabelled) for record in records]
+            found += [msgspec.json.decode(record.value or b"", type=SampleLabelled) for record in records]
             if len(found) >= count:
                 break
         await asyncio.to_thread(reader.close)

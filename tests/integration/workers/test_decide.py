@@ -53,7 +53,7 @@ async def told(kafka: KafkaSection) -> list[RetrainRequested]:
     found: list[RetrainRequested] = []
     for _ in range(4):
         records = await asyncio.to_thread(reader.poll, 250)
-        found += [msgspec.json.decode(record.value, type=RetrainRequested) for record in records]
+        found += [msgspec.json.decode(record.value or b"", type=RetrainRequested) for record in records]
     await asyncio.to_thread(reader.close)
     return found
 

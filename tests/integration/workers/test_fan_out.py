@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 
 import msgspec
 import pytest
+from aiokafka import AIOKafkaProducer
 from kafka.admin import KafkaAdminClient
 
 from intentloop import topics
@@ -68,6 +69,12 @@ async def test_each_picked_sample_becomes_one_job_and_a_restart_begins_where_it_
         assert msgspec.json.encode(picked(7)) in [job.payload for job in jobs]
 
 
+async def tombstone(kafka: KafkaSection) -> None:
+    """Put a record without a value on the topic of samples."""
+    async with AIOKafkaProducer(bootstrap_servers=kafka.bootstrap) as producer:
+        await producer.send_and_wait(f"{kafka.prefix}{topics.PICKED.name}", None, b"t")
+
+
 async def test_what_cannot_be_decoded_goes_to_the_dead_letters_and_its_neighbours_go_on(
     kafka: KafkaSection, redis_section: RedisSection
 ) -> None:
@@ -76,16 +83,17 @@ async def test_what_cannot_be_decoded_goes_to_the_dead_letters_and_its_neighbour
         await producer.send(topics.PICKED, "a", picked(1))
         await producer.send_bytes(topics.PICKED, "b", b'{"id": 3')
         await producer.send_bytes(topics.PICKED, "c", b"\xff\x00")
+        await tombstone(kafka)
         await producer.send(topics.PICKED, "d", picked(2))
         await until(queue, 2)
         letters: list[DeadLetter] = []
         reader = await asyncio.to_thread(FactReader, kafka, topics.dead(topics.PICKED), {})
         deadline = time.monotonic() + 120
-        while len(letters) < 2 and time.monotonic() < deadline:
+        while len(letters) < 3 and time.monotonic() < deadline:
             records = await asyncio.to_thread(reader.poll, 500)
-            letters += [msgspec.json.decode(record.value, type=DeadLetter) for record in records]
+            letters += [msgspec.json.decode(record.value or b"", type=DeadLetter) for record in records]
         await asyncio.to_thread(reader.close)
-    assert {letter.size_bytes for letter in letters} == {8, 2}
+    assert {letter.size_bytes for letter in letters} == {8, 2, 0}
     assert all(letter.reason and letter.source_topic == topics.PICKED.name for letter in letters)
 
 

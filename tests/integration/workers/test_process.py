@@ -95,7 +95,7 @@ async def read_all(kafka: KafkaSection, topic: topics.Topic) -> list[bytes]:
     reader = await asyncio.to_thread(FactReader, kafka, topic, {})
     found: list[bytes] = []
     while records := await asyncio.to_thread(reader.poll, 1_000):
-        found += [record.value for record in records]
+        found += [record.value or b"" for record in records]
     await asyncio.to_thread(reader.close)
     return found
 

@@ -81,7 +81,7 @@ async def told(kafka: KafkaSection) -> list[FleetDrifted]:
     found: list[FleetDrifted] = []
     for _ in range(4):
         records = await asyncio.to_thread(reader.poll, 250)
-        found += [msgspec.json.decode(record.value, type=FleetDrifted) for record in records]
+        found += [msgspec.json.decode(record.value or b"", type=FleetDrifted) for record in records]
     await asyncio.to_thread(reader.close)
     return found
 
