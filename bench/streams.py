@@ -58,7 +58,7 @@ def main() -> None:
         _run(course, "worker")  # for the broker: a young JVM is slow, and takes the cores
         for number in range(options.rounds):
             names = deque([*_contestants(options, course), "drift"])
-            names.rotate(number)  # whoever goes first meets a young broker
+            names.rotate(number)  # nobody always comes after the same one
             for name in names:
                 runs.setdefault(name, []).append(_run(course, name))
                 say(f"round {number + 1} {name:18s} {_line(runs[name][-1])}")

@@ -109,11 +109,12 @@ class _Work:
     def is_resent(self) -> bool:
         """Did this very batch come before? All of it are duplicates then, also events whose ids have been forgotten."""
         code = window.id_code(window.batch_id(self.envelope))
-        if code in self.batches:
-            self.counts.update({"duplicates": self.counts["events_in"]} if self.counts["events_in"] else {})
-            return True
-        self.batches.append(code)
-        return False
+        if code not in self.batches:
+            self.batches.append(code)
+            return False
+        if self.counts["events_in"]:  # a count of none is not noted
+            self.counts["duplicates"] += self.counts["events_in"]
+        return True
 
     def take_rejected(self) -> None:
         """Count what the gateway set aside, once although the batch may come again under the same id."""

@@ -12,7 +12,6 @@ import msgspec
 
 from intentloop import timeline
 from intentloop.adapters import codec
-from intentloop.adapters.codec import encode
 from intentloop.adapters.facts_producer import MAX_REQUEST_BYTES
 from intentloop.adapters.keys import Keys
 from intentloop.adapters.record_fetcher import Record
@@ -151,7 +150,7 @@ def _read_spending(packed: bytes | None) -> Spending:
 
 def _refused(source: Source, reason: str, value: bytes | None) -> Output:
     letter = dead_letter(source, WHOLE, reason, value or b"")
-    return Output(DEAD, f"{source.partition}-{source.offset}", encode(letter))
+    return Output(DEAD, f"{source.partition}-{source.offset}", codec.encode(letter))
 
 
 def _sendable(source: Source, output: Output) -> Output:
@@ -165,10 +164,10 @@ def _sendable(source: Source, output: Output) -> Output:
 def _outputs(facts: Facts, user_id: str) -> Iterator[Output]:
     """Which facts leave, under which keys?"""
     if facts.drifted is not None:
-        yield Output(DRIFTED, user_id, encode(facts.drifted))
+        yield Output(DRIFTED, user_id, codec.encode(facts.drifted))
     for trigger in facts.triggered:
-        yield Output(TRIGGERED, user_id, encode(trigger))
+        yield Output(TRIGGERED, user_id, codec.encode(trigger))
     for sample in facts.picked:
-        yield Output(PICKED, sample.id, encode(sample))
+        yield Output(PICKED, sample.id, codec.encode(sample))
     for letter in facts.dead:
-        yield Output(DEAD, f"{letter.source_partition}-{letter.source_offset}", encode(letter))
+        yield Output(DEAD, f"{letter.source_partition}-{letter.source_offset}", codec.encode(letter))

@@ -47,10 +47,9 @@ class FactReader:
             fetch_max_wait_ms=FETCH_WAIT_MS,
             max_poll_records=500,
         )
-        partitions = [TopicPartition(kafka.prefix + topic.name, number) for number in range(topic.partitions)]
-        self._consumer.assign(partitions)
-        self._partitions = partitions
-        for partition in partitions:
+        self._partitions = [TopicPartition(kafka.prefix + topic.name, number) for number in range(topic.partitions)]
+        self._consumer.assign(self._partitions)
+        for partition in self._partitions:
             self._consumer.seek(partition, offsets.get(partition.partition, 0))
 
     def poll(self, timeout_ms: int) -> list[Record]:

@@ -19,7 +19,6 @@ from redis.exceptions import RedisError
 
 from intentloop.adapters import codec
 from intentloop.adapters.clock import now_ms
-from intentloop.adapters.codec import encode
 from intentloop.adapters.keys import Keys
 from intentloop.adapters.settings import KafkaSection
 from intentloop.errors import ContractError, UnavailableError
@@ -82,7 +81,7 @@ class LiveIntents:
         if live.expires_at_ms > now_ms():
             key = self._keys.live_intent(user_id)
             names_one = int(live.intent != "闲逛")
-            await self._redis.eval(_KEEP_LATER, 1, key, encode(live), live.expires_at_ms, names_one)
+            await self._redis.eval(_KEEP_LATER, 1, key, codec.encode(live), live.expires_at_ms, names_one)
 
     async def follow(self, kafka: KafkaSection) -> None:
         """Keep up with the triggers until cancelled; a broker or Redis that is away is waited for."""

@@ -55,9 +55,8 @@ async def work_through(desk: Desk, name: str) -> int:
     labelled = 0
     while (found := await desk.people.claim(name)) is not None:
         job, task = found
-        answer = await _ask(
-            desk, *(redact(render(task.sample.read)) for render in (prompt.sequence_text, prompt.evidence))
-        )
+        sequence, evidence = prompt.sequence_text(task.sample.read), prompt.evidence(task.sample.read)
+        answer = await _ask(desk, redact(sequence), redact(evidence))
         if answer is None:
             await desk.people.give_back(job)
             return labelled
