@@ -54,3 +54,27 @@ def test_a_state_that_would_live_less_than_a_day_is_refused(monkeypatch: pytest.
     monkeypatch.setenv("INTENTLOOP_STREAMS__STATE_TTL_S", "3600")
     with pytest.raises(ValidationError, match="86400"):
         StreamsSettings()
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "why"),
+    [
+        ("STREAMS__HEARTBEAT_S", "5", "more than half of session_timeout_s 8"),
+        ("RULES__DRIFT_MIN_WINDOW", "20", "no window would ever be long enough"),
+        ("RULES__PICK_BUDGET_PER_HOUR", "7", "leaves nothing for each of 8 partitions"),
+    ],
+)
+def test_settings_that_could_never_work_are_refused(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str, why: str
+) -> None:
+    monkeypatch.setenv(f"INTENTLOOP_{name}", value)
+    with pytest.raises(ValidationError, match=why):
+        StreamsSettings()
+
+
+def test_each_partition_has_its_part_of_the_budget_and_redis_outlives_the_fold() -> None:
+    settings = StreamsSettings(rules=RulesSection(pick_budget_per_hour=80))
+    rule = fold_rule(settings.rules, settings.streams.state_ttl_s)
+    assert rule.pick.budget_per_hour == 10
+    assert rule.state_ttl_ms == settings.streams.state_ttl_s * 1_000
+    assert settings.streams.redis_ttl_s * 1_000 > rule.state_ttl_ms
